@@ -1,0 +1,7 @@
+"""`python -m hotlap` is the same as `hotlap`."""
+
+import sys
+
+from hotlap.cli import main
+
+sys.exit(main())

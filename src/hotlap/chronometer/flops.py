@@ -1,0 +1,194 @@
+"""FLOPs of a training step, counted after the training on fake tensors.
+
+At the first training call of a module its structure is kept: modules copied shallowly, parameters
+as shapes. At the end of the process that copy is run once, forward and backward, on fake tensors
+under torch's FLOP counter. The training itself is never slowed and never sees a dispatch mode; no
+memory of the model is held; nothing is computed. Attention is counted on its plain path: the
+model's FLOPs, without what a fused kernel computes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any, NamedTuple
+
+MAX_MODULES = 16
+
+
+class TensorSpec(NamedTuple):
+    """What a fake tensor is made from."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    device: Any
+    requires_grad: bool
+
+
+class Snapshot(NamedTuple):
+    """One module's structure and the arguments of its first training call."""
+
+    module: Any
+    args: Any
+    kwargs: Any
+    elements: int
+
+
+class ModuleSnapshots:
+    """The modules that were called from the loop, by index; index 0 stands for all others."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._indices: dict[int, int] = {}
+        self._snapshots: dict[int, Snapshot | str] = {}
+
+    def index_of(self, module: Any, args: Any, kwargs: Any) -> int:
+        """The index of a module; takes its snapshot at the first call."""
+        index = self._indices.get(id(module))
+        if index is not None:
+            return index
+        if len(self._indices) >= MAX_MODULES:
+            return 0
+        index = self._indices[id(module)] = len(self._indices) + 1
+        try:
+            self._snapshots[index] = self._snapshot(module, args, kwargs)
+        except Exception as error:
+            self._snapshots[index] = f"{type(error).__name__}: {error}"
+        return index
+
+    def _snapshot(self, module: Any, args: Any, kwargs: Any) -> Snapshot:
+        from hotlap.chronometer.session import first_tensor
+
+        inner = unwrap(module)
+        tensor = first_tensor(args or tuple(kwargs.values()), self._torch.Tensor)
+        return Snapshot(
+            self._copy(inner, {}),
+            self._map_tensors(args),
+            self._map_tensors(kwargs),
+            tensor.numel() if tensor is not None else 0,
+        )
+
+    def _copy(self, module: Any, copies: dict[int, Any]) -> Any:
+        """A module like this one, sharing all but its tensors, its children and its hooks."""
+        if id(module) in copies:
+            return copies[id(module)]
+        state = dict(module.__dict__)
+        copy = copies[id(module)] = object.__new__(type(module))
+        object.__setattr__(copy, "__dict__", state)
+        for name in ("_parameters", "_buffers"):
+            state[name] = {key: self._spec(value, copies) for key, value in state[name].items()}
+        for name, value in state.items():
+            if isinstance(value, self._torch.Tensor):
+                state[name] = self._spec(value, copies)
+            elif "hooks" in name and isinstance(value, dict):
+                state[name] = type(value)()
+        state["_compiled_call_impl"] = None
+        # A forward set on the instance is bound to the original, and would keep all of it alive.
+        state.pop("forward", None)
+        state["_modules"] = {
+            key: child if child is None else self._copy(unwrap(child), copies)
+            for key, child in state["_modules"].items()
+        }
+        return copy
+
+    def _spec(self, value: Any, specs: dict[int, Any]) -> Any:
+        """A tensor's spec; one and the same for one and the same tensor, so that tied stays tied."""
+        if not isinstance(value, self._torch.Tensor):
+            return value
+        if hasattr(value, "device_mesh"):
+            raise TypeError("its parameters are sharded")
+        if id(value) not in specs:
+            specs[id(value)] = TensorSpec(
+                tuple(value.shape), value.dtype, value.device, value.requires_grad
+            )
+        return specs[id(value)]
+
+    def _map_tensors(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._map_tensors(item) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._map_tensors(item) for item in value)
+        return self._spec(value, {})
+
+    def count(self) -> dict[str, dict[str, Any]]:
+        """FLOPs of one training call of each module, or why they are unknown."""
+        results: dict[str, dict[str, Any]] = {}
+        for index, snapshot in self._snapshots.items():
+            if isinstance(snapshot, str):
+                results[str(index)] = {"error": snapshot}
+                continue
+            # What a forward prints belongs to the training, not to the count of its FLOPs.
+            silence = io.StringIO()
+            with contextlib.redirect_stdout(silence), contextlib.redirect_stderr(silence):
+                try:
+                    flops = self._count_one(snapshot)
+                    results[str(index)] = {"flops": flops, "elements": snapshot.elements}
+                except Exception as error:
+                    reason = str(error).strip().splitlines()[:1]
+                    results[str(index)] = {
+                        "error": f"{type(error).__name__}: {''.join(reason)[:200]}"
+                    }
+        return results
+
+    def _count_one(self, snapshot: Snapshot) -> float:
+        torch = self._torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+            self._materialise(snapshot.module, {})
+            args, kwargs = self._fakes(snapshot.args), self._fakes(snapshot.kwargs)
+            counter = FlopCounterMode(display=False)
+            with counter, sdpa_kernel(SDPBackend.MATH):
+                losses = [t.float().sum() for t in self._outputs(snapshot.module(*args, **kwargs))]
+                if losses:
+                    sum(losses[1:], losses[0]).backward()
+        return float(counter.get_total_flops())
+
+    def _materialise(self, module: Any, made: dict[int, Any]) -> None:
+        """Put fake tensors where the specs are."""
+        for child in module.modules():
+            for holder in (child._parameters, child._buffers, child.__dict__):
+                for key, value in holder.items():
+                    if isinstance(value, TensorSpec):
+                        holder[key] = self._fake(value, made, holder is child._parameters)
+
+    def _fake(self, spec: TensorSpec, made: dict[int, Any], is_parameter: bool = False) -> Any:
+        if id(spec) not in made:
+            tensor = self._torch.empty(spec.shape, dtype=spec.dtype, device=spec.device)
+            if is_parameter:
+                tensor = self._torch.nn.Parameter(tensor, requires_grad=spec.requires_grad)
+            elif spec.requires_grad:
+                tensor.requires_grad_()
+            made[id(spec)] = tensor
+        return made[id(spec)]
+
+    def _fakes(self, value: Any) -> Any:
+        if isinstance(value, TensorSpec):
+            return self._fake(value, {})
+        if isinstance(value, dict):
+            return {key: self._fakes(item) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._fakes(item) for item in value)
+        return value
+
+    def _outputs(self, value: Any) -> list[Any]:
+        """The differentiable tensors in what a module returned."""
+        if isinstance(value, self._torch.Tensor):
+            return [value] if value.requires_grad else []
+        if hasattr(value, "values"):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            return [tensor for item in value for tensor in self._outputs(item)]
+        return []
+
+
+def unwrap(module: Any) -> Any:
+    """The user's own module inside torch.compile's or DistributedDataParallel's."""
+    kind = type(module).__name__
+    if kind == "OptimizedModule":
+        return unwrap(module._orig_mod)
+    if kind in ("DistributedDataParallel", "DataParallel"):
+        return unwrap(module.module)
+    return module

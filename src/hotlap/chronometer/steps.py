@@ -1,0 +1,414 @@
+"""Marks to steps: pure functions over what one process wrote.
+
+    read_tape -> [Mark]            choose the timeline: the device's where there is one
+    find_validation                which stretches belong to no step
+    split_steps                    cut at the updates, give each stretch of time to a phase
+
+Time is exclusive: a stretch between two marks belongs to the innermost open scope, so that a
+forward and a backward run by an optimizer's closure count as what they are, and the phases of a
+step add up to the step.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+from hotlap.chronometer import marks
+from hotlap.chronometer.facts import read_facts
+from hotlap.chronometer.marks import Mark
+from hotlap.chronometer.period import smallest_period
+from hotlap.chronometer.power import read_power
+from hotlap.chronometer.tape import read_tape
+from hotlap.chronometer.validation import Region, find_validation
+from hotlap.records.rank import RankRecord, StepTable
+from hotlap.records.run import PHASES
+
+PROCESS_MARKERS = ("python", "torch")
+"""Empty files in the Run's folder that say how far hotlap got into the command's processes."""
+
+_SCOPE_PHASE = {
+    marks.ITER_BEGIN: "data",
+    marks.FETCH_BEGIN: "data",
+    marks.TRANSFER_BEGIN: "transfer",
+    marks.BACKWARD_BEGIN: "backward",
+    marks.OPTIMIZER_BEGIN: "optimizer",
+}
+
+
+@dataclass(slots=True)
+class Step:
+    """One step as it is put together."""
+
+    ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    end_host_ns: int = 0
+    batches: list[int] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    losses: list[float | None] = field(default_factory=list)
+    grad_losses: list[float | None] = field(default_factory=list)
+    calls: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def loss(self) -> float | None:
+        """Mean of the values that backward was called on; a mean of one is the value itself."""
+        values = self.losses or self.grad_losses
+        known = [value for value in values if value is not None]
+        if not known or len(known) < len(values):
+            return None
+        return known[0] if len(known) == 1 else sum(known) / len(known)
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Time that has no scope, or a forward's: its phase is settled by what comes after."""
+
+    ns: int
+    is_forward: bool
+    otherwise: str
+
+
+def fold_rank(facts_path: Path) -> Path:
+    """Turn the files of a measured process into its rank file, and remove them."""
+    stem = facts_path.with_suffix("")
+    tape_path = stem.with_name(stem.name + ".tape")
+    record = rank_record(list(read_tape(tape_path)), facts_path)
+    written = record.write(facts_path.parent)
+    for suffix in (".tape", ".power", ".facts"):
+        stem.with_name(stem.name + suffix).unlink(missing_ok=True)
+    return written
+
+
+def rank_record(tape: list[Mark], facts_path: Path) -> RankRecord:
+    """The rank file's content."""
+    facts, notes = read_facts(facts_path)
+    by_device = "device" in facts
+    timeline = device_timeline(tape) if by_device else [(mark.host_ns, mark) for mark in tape]
+    regions = find_validation(timeline)
+    steps, step_notes = split_steps(timeline, regions)
+    flops, flop_notes = step_flops(steps, facts.get("flops"))
+    kinds = [mark.kind for mark in tape]
+    known = ("python", "torch", "cuda", "hip", "threads", "device", "device_memory_bytes")
+    return RankRecord(
+        rank=facts.get("rank", 0),
+        world_size=facts.get("world_size", 1),
+        host=facts.get("host", ""),
+        pid=facts.get("pid", 0),
+        process={key: facts[key] for key in (*known, "device_uuid") if key in facts},
+        ended=marks.ENDED in kinds,
+        cut=marks.CUT in kinds,
+        out_of_memory=bool(facts.get("out_of_memory", False)),
+        seen=_seen(kinds),
+        steps=_table(steps, flops),
+        validations=tuple(p for region in regions for p in region.passes()),
+        device_peak_bytes=_greatest(tape, marks.DEVICE_PEAK),
+        device_reserved_bytes=_greatest(tape, marks.DEVICE_RESERVED),
+        host_peak_bytes=_greatest(tape, marks.HOST_PEAK),
+        power=read_power(facts_path),
+        notes=tuple(dict.fromkeys([*notes, *step_notes, *flop_notes])),
+    )
+
+
+def device_timeline(tape: Iterable[Mark]) -> list[tuple[int, Mark]]:
+    """The marks that the device has passed, on its clock.
+
+    Marks from before the first event are host times, joined on at that event.
+    """
+    marked = list(tape)
+    first = next((i for i, mark in enumerate(marked) if mark.device_ns), None)
+    if first is None:
+        return []
+    shift = marked[first].device_ns - marked[first].host_ns
+    early = [(mark.host_ns + shift, mark) for mark in marked[:first]]
+    return early + [(mark.device_ns, mark) for mark in marked[first:] if mark.device_ns]
+
+
+def split_steps(
+    timeline: Sequence[tuple[int, Mark]], regions: Sequence[Region]
+) -> tuple[list[Step], list[str]]:
+    """The steps of a timeline, and what has to be said about them."""
+    training = {m.argument for _, m in timeline if m.kind == marks.FETCH_BEGIN}
+    training -= {serial for region in regions for serial in region.serials}
+    has_loader = bool(training)
+    splitter = _Splitter(data_is_inferred=not has_loader, boundaries=_boundary_kind(timeline))
+    start = _training_start(timeline, regions)
+    region_at = {i: region for region in regions for i in range(region.first, region.last)}
+    for i in range(start, len(timeline)):
+        now, mark = timeline[i]
+        if i > start and i - 1 not in region_at:
+            splitter.spend(now - timeline[i - 1][0])
+        if i not in region_at and i - 1 not in region_at:
+            splitter.meet(mark)
+    updates = splitter.updates
+    period = smallest_period([index for index, _ in updates])
+    steps = [
+        _join([step for _, step in updates[k : k + period]])
+        for k in range(0, len(updates) - period + 1, period)
+    ]
+    _count_samples(steps, has_loader)
+    return steps, splitter.notes(has_loader, steps)
+
+
+def _training_start(timeline: Sequence[tuple[int, Mark]], regions: Sequence[Region]) -> int:
+    """The first mark that can belong to the first step."""
+    inside = {i for region in regions for i in range(region.first, region.last + 1)}
+    return next((i for i in range(len(timeline)) if i not in inside), len(timeline))
+
+
+def _boundary_kind(timeline: Sequence[tuple[int, Mark]]) -> int:
+    """What ends a step: the update, or the backward where no update is seen outside of one."""
+    depth = 0
+    for _, mark in timeline:
+        if mark.kind == marks.BACKWARD_BEGIN:
+            depth += 1
+        elif mark.kind == marks.BACKWARD_END:
+            depth = max(0, depth - 1)
+        elif mark.kind == marks.OPTIMIZER_END and not depth:
+            return marks.OPTIMIZER_END
+    return marks.BACKWARD_END
+
+
+class _Splitter:
+    """Walks the marks and gives every stretch of time to a phase."""
+
+    def __init__(self, data_is_inferred: bool, boundaries: int) -> None:
+        self._data_is_inferred = data_is_inferred
+        self._boundary_kind = boundaries
+        self._scopes: list[int] = []
+        self._step = Step()
+        self._open: list[_Stretch] = []
+        self._last_fetch = 0
+        """Where in `_open` the last fetch or transfer ended."""
+        self._forward_seen = False
+        self._input_is_fresh = False
+        self.updates: list[tuple[int, Step]] = []
+        self._inferred_ns = 0
+        self._without_module = 0
+
+    def spend(self, ns: int) -> None:
+        """Time has passed since the mark before."""
+        scope = self._scopes[-1] if self._scopes else None
+        if scope == marks.FORWARD_BEGIN:
+            self._open.append(_Stretch(ns, True, "other"))
+        elif scope is None:
+            self._open.append(_Stretch(ns, False, "other"))
+        elif scope == marks.OPTIMIZER_BEGIN and self._forward_seen:
+            self._open.append(_Stretch(ns, False, "optimizer"))
+        else:
+            self._step.ns[_SCOPE_PHASE[scope]] += ns
+
+    def meet(self, mark: Mark) -> None:
+        """A mark opens or closes a scope."""
+        kind = mark.kind
+        if kind in marks.SCOPES:
+            self._enter(mark)
+            self._scopes.append(kind)
+        elif kind in marks.OPENED_BY:
+            self._leave(mark)
+        elif kind == marks.OPTIMIZER_RAISED:
+            self._scopes = [s for s in self._scopes if s != marks.OPTIMIZER_BEGIN]
+
+    def _enter(self, mark: Mark) -> None:
+        if mark.kind == marks.FORWARD_BEGIN:
+            self._input_is_fresh |= bool(mark.flags & marks.FRESH)
+            samples, elements = marks.unpack_input(mark.value)
+            if mark.flags & marks.GRAD:
+                self._step.calls.append((mark.argument, elements))
+            # A closure is called again and again on one batch; else each forward has its own.
+            in_closure = marks.OPTIMIZER_BEGIN in self._scopes
+            if not self._forward_seen and not (in_closure and self._step.inputs):
+                self._step.inputs.append(samples)
+            self._forward_seen = True
+        elif mark.kind == marks.BACKWARD_BEGIN:
+            self._settle_forward()
+            losses = self._step.grad_losses if mark.flags & marks.GRAD else self._step.losses
+            losses.append(_loss(mark.value))
+
+    def _leave(self, mark: Mark) -> None:
+        begin = marks.OPENED_BY[mark.kind]
+        if begin not in self._scopes:
+            return
+        while self._scopes.pop() != begin:
+            pass
+        if mark.kind == marks.FETCH_END:
+            self._last_fetch = len(self._open)
+            if not mark.flags & marks.STOP:
+                self._step.batches.append(mark.value)
+        elif mark.kind == marks.TRANSFER_END:
+            if not self._forward_seen:
+                self._last_fetch = len(self._open)
+        if mark.kind == self._boundary_kind and self._is_outermost(begin):
+            self._end_update(mark)
+
+    def _is_outermost(self, begin: int) -> bool:
+        return begin not in self._scopes and marks.BACKWARD_BEGIN not in self._scopes
+
+    def _settle_forward(self) -> None:
+        """A backward starts: what ran since the batch came was its forward.
+
+        From the first module call after the last fetch on, or, in a loop that calls no module, all
+        of it. What lies before is not forward: a metric updated after the last step, or the wait
+        for a generator.
+        """
+        forwards = [i for i, stretch in enumerate(self._open) if stretch.is_forward]
+        after_fetch = [i for i in forwards if i >= self._last_fetch]
+        start = (after_fetch or forwards or [self._last_fetch])[0]
+        if not forwards:
+            self._without_module += 1
+        for i, stretch in enumerate(self._open):
+            if i >= start:
+                self._step.ns["forward"] += stretch.ns
+            elif self._data_is_inferred and self._input_is_fresh and not stretch.is_forward:
+                self._step.ns["data"] += stretch.ns
+                self._inferred_ns += stretch.ns
+            else:
+                self._step.ns[stretch.otherwise] += stretch.ns
+        self._open, self._last_fetch = [], 0
+        self._forward_seen = self._input_is_fresh = False
+
+    def _end_update(self, mark: Mark) -> None:
+        for stretch in self._open:
+            self._step.ns[stretch.otherwise] += stretch.ns
+        self._open, self._last_fetch, self._forward_seen = [], 0, False
+        self._step.end_host_ns = mark.host_ns
+        self.updates.append((mark.argument, self._step))
+        self._step = Step()
+
+    def notes(self, has_loader: bool, steps: list[Step]) -> list[str]:
+        """What was not seen, and why."""
+        notes = []
+        if not steps:
+            return notes
+        if self._boundary_kind == marks.BACKWARD_END:
+            notes.append(
+                "no optimizer step was seen outside of a backward: a step here ends with its "
+                "backward, and an update written by hand is in 'other'"
+            )
+        if self._inferred_ns:
+            notes.append(
+                "no DataLoader was seen: 'data' is the time from the end of a step to its first "
+                "module call, whatever the loop does there"
+            )
+        if self._without_module:
+            notes.append(
+                "no module call was seen before some backwards: 'forward' there is all the time "
+                "from the batch to the backward"
+            )
+            if not has_loader:
+                notes.append("'data' could not be told from 'forward': neither a loader nor a module")
+        if any(step.loss is None for step in steps):
+            notes.append("the loss of some steps is unknown: backward did not start from one number")
+        return notes
+
+
+def _loss(value: int) -> float | None:
+    if value in (marks.PENDING, marks.NO_LOSS):
+        return None
+    loss: float = struct.unpack("=d", struct.pack("=q", value))[0]
+    return loss
+
+
+def _join(parts: list[Step]) -> Step:
+    """Several updates that make one step."""
+    joined = Step()
+    for part in parts:
+        for phase, ns in part.ns.items():
+            joined.ns[phase] += ns
+        joined.end_host_ns = part.end_host_ns
+        joined.batches += part.batches
+        joined.losses += part.losses
+        joined.grad_losses += part.grad_losses
+        joined.calls += part.calls
+    # A second optimizer's forward runs on the same batch: only the first one's input is new.
+    joined.inputs = parts[0].inputs
+    return joined
+
+
+def _count_samples(steps: list[Step], has_loader: bool) -> None:
+    """Give each step the batches that it used, which some loops fetch a step ahead."""
+    if not has_loader:
+        for step in steps:
+            step.batches = step.inputs
+        return
+    if not steps:
+        return
+    per_step = median_low([len(step.batches) for step in steps])
+    waiting: list[int] = []
+    for step in steps:
+        waiting += step.batches
+        step.batches, waiting = waiting[:per_step], waiting[per_step:]
+
+
+def step_flops(
+    steps: list[Step], counted: dict[str, dict[str, Any]] | None
+) -> tuple[list[float | None], list[str]]:
+    """FLOPs of each step, None where a module's are unknown."""
+    if not steps:
+        return [], []
+    if counted is None:
+        return [None] * len(steps), []
+    called = {str(index) for step in steps for index, _ in step.calls}
+    errors = [counted[i]["error"] for i in sorted(called & counted.keys()) if "error" in counted[i]]
+    if errors:
+        return [None] * len(steps), [f"FLOPs are unknown: {errors[0]}"]
+    if not called:
+        return [None] * len(steps), ["FLOPs are unknown: no module call was seen in the steps"]
+    if not called <= counted.keys():
+        return [None] * len(steps), ["FLOPs are unknown: too many different modules are called"]
+    scaled = False
+    flops: list[float | None] = []
+    for step in steps:
+        total = 0.0
+        for index, elements in step.calls:
+            entry = counted[str(index)]
+            ratio = elements / entry["elements"] if entry["elements"] and elements else 1.0
+            scaled |= ratio != 1.0 and entry["flops"] > 0
+            total += entry["flops"] * ratio
+        flops.append(total)
+    if not any(flops):
+        return [None] * len(steps), ["FLOPs are unknown: the modules called hold no matmul"]
+    note = "batches differ in size: FLOPs are those of the first one, scaled by their elements"
+    return flops, [note] if scaled else []
+
+
+def _table(steps: list[Step], flops: list[float | None]) -> StepTable:
+    return StepTable(
+        total_ns=tuple(sum(step.ns.values()) for step in steps),
+        **{f"{phase}_ns": tuple(step.ns[phase] for step in steps) for phase in PHASES},  # type: ignore[arg-type]
+        end_ns=tuple(step.end_host_ns for step in steps),
+        samples=tuple(_samples(step) for step in steps),
+        loss=tuple(step.loss for step in steps),
+        flops=tuple(flops),
+    )
+
+
+def _samples(step: Step) -> int | None:
+    if step.batches and all(n > 0 for n in step.batches):
+        return sum(step.batches)
+    return None
+
+
+def _seen(kinds: list[int]) -> dict[str, int]:
+    names = {
+        marks.FETCH_BEGIN: "batches from a DataLoader",
+        marks.FORWARD_BEGIN: "module calls",
+        marks.BACKWARD_BEGIN: "backwards",
+        marks.OPTIMIZER_BEGIN: "optimizer steps",
+    }
+    return {name: kinds.count(kind) for kind, name in names.items()}
+
+
+def seen_by(records: Sequence[RankRecord], folder: Path) -> dict[str, int]:
+    """What all processes of a command were seen to do."""
+    seen = {name: int((folder / f".{name}").exists()) for name in PROCESS_MARKERS}
+    for record in records:
+        for name, n in record.seen.items():
+            seen[name] = seen.get(name, 0) + n
+    return seen
+
+
+def _greatest(tape: list[Mark], kind: int) -> int | None:
+    return max((mark.value for mark in tape if mark.kind == kind), default=None)

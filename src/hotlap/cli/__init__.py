@@ -1,0 +1,52 @@
+"""The command line. Commands are looked up by name, so that each pays only for its own imports."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from hotlap import __version__
+from hotlap.errors import UsageError
+
+COMMANDS = {
+    "time": "run a training command unchanged and say where its step goes",
+    "runs": "list what was measured",
+    "compare": "two Runs side by side, and whether they differ",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command of hotlap's; the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words and words[0] in COMMANDS:
+            module = importlib.import_module(f"hotlap.cli.{words[0]}")
+            code: int = module.main(words[1:])
+            return code
+        return _overview(words)
+    except UsageError as error:
+        print(f"hotlap: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has left (`hotlap runs | head`): so do we.
+        sys.stderr.close()
+        return 1
+
+
+def _overview(words: list[str]) -> int:
+    listing = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="hotlap",
+        description="Make PyTorch training fast, without a change to the script.",
+        epilog=f"commands:\n{listing}\n\n`hotlap COMMAND --help` tells more of each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="hotlap [--help] [--version] COMMAND …",
+    )
+    parser.add_argument("--version", action="version", version=f"hotlap {__version__}")
+    if not words:
+        parser.print_help()
+        return 0
+    _, rest = parser.parse_known_args(words)
+    raise UsageError(f"'{rest[0]}' is no command of hotlap's; there are {', '.join(COMMANDS)}")

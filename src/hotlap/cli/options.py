@@ -1,0 +1,77 @@
+"""Options and checks that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hotlap.errors import UsageError
+from hotlap.records.codec import to_json, write_json
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with errors in hotlap's form: one sentence, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the command line."""
+        raise UsageError(f"{message} (`{self.prog} --help` lists what there is)")
+
+
+def add_runs_dir(parser: argparse.ArgumentParser) -> None:
+    """Where Runs are kept."""
+    parser.add_argument(
+        "--runs-dir",
+        type=Path,
+        default=Path(os.environ.get("HOTLAP_RUNS_DIR", ".hotlap")),
+        metavar="DIR",
+        help="where Runs are kept (default: .hotlap here, or $HOTLAP_RUNS_DIR)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The result as one JSON document."""
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the result as one JSON document"
+    )
+
+
+def check_json_target(path: Path | None) -> None:
+    """Find out before anything runs that a result could not be written."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"--json {path} is a folder; name a file")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"--json {path} cannot be written: no such folder, or no permission")
+
+
+def write_result(path: Path | None, value: Any) -> None:
+    """Write the document that --json asked for."""
+    if path is None:
+        return
+    if path.exists() and not path.is_file():  # a pipe or /dev/stdout cannot be replaced
+        import json
+
+        with path.open("w", encoding="utf-8") as stream:
+            json.dump(to_json(value), stream, allow_nan=False)
+            stream.write("\n")
+        return
+    write_json(path, value)
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    return _whole(text, 1, "a whole number above zero")
+
+
+def not_negative(text: str) -> int:
+    """A whole number, zero included."""
+    return _whole(text, 0, "a whole number, zero or more")
+
+
+def _whole(text: str, least: int, expected: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) >= least:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"'{text}' was found; {expected} is expected")

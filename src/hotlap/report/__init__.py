@@ -1,0 +1,1 @@
+"""What people read: Runs as text for a terminal."""

@@ -1,0 +1,149 @@
+"""A Run, a list of Runs and a comparison as plain text; colour only on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from hotlap.records.run import PHASES, Run, Spread
+
+BAR_WIDTH = 30
+
+
+def seconds(value: float | None) -> str:
+    """A time with a unit that fits it."""
+    if value is None:
+        return "unknown"
+    if value == 0:
+        return "0"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}" if value < 1000 else f"{value:,.0f} s"
+    return f"{value * 1e9:.0f} ns"
+
+
+def quantity(value: float | None, unit: str = "") -> str:
+    """A number with thousands separators, or 'unknown'."""
+    if value is None:
+        return "unknown"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def size(n_bytes: int | None) -> str:
+    """Bytes in binary units."""
+    if n_bytes is None:
+        return "unknown"
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.3g} {unit}"
+    return f"{n_bytes} B"
+
+
+def render_run(run: Run, where: str) -> str:
+    """All that a Run says, on one screen."""
+    lines = [f"hotlap: {run.verdict}", ""]
+    if run.step_s and run.phases_s:
+        lines += _phase_table(run, run.step_s)
+    lines += [f"  {name:<12} {text}" for name, text in _facts(run) if text]
+    lines += [f"  note: {note}" for note in run.notes]
+    lines += ["", f"  {where}"]
+    return "\n".join(lines)
+
+
+def _phase_table(run: Run, step: Spread) -> list[str]:
+    rows = [f"  {'':<12}{'mean':>10}{'share':>8}{'min':>11}{'median':>11}{'std':>11}"]
+    for name in PHASES:
+        row = run.spreads_s[name]
+        share = row.mean / step.mean if step.mean else 0.0
+        bar = "#" * round(share * BAR_WIDTH)
+        rows.append(_row(name, row, f"{100 * share:.0f} %") + f"  {bar}".rstrip())
+    rows.append(_row("train", run.spreads_s["train"], "") + "  (the step without data)")
+    rows.append(_row("step", step, ""))
+    return [*rows, ""]
+
+
+def _row(name: str, row: Spread, share: str) -> str:
+    return (
+        f"  {name:<12}{seconds(row.mean):>10}{share:>8}"
+        f"{seconds(row.min):>11}{seconds(row.median):>11}{seconds(row.std):>11}"
+    )
+
+
+def _facts(run: Run) -> Iterable[tuple[str, str]]:
+    steps = f"{run.steps.measured} measured after {run.steps.warmup} of warm-up"
+    if run.step_s:
+        steps += f"; p10 {seconds(run.step_s.p10)}, p90 {seconds(run.step_s.p90)}"
+    yield "steps", steps
+    yield "throughput", _throughput(run)
+    if run.first_step_load_s is not None:
+        yield "first load", seconds(run.first_step_load_s)
+    yield "validation", _validation(run)
+    yield "ranks", _ranks(run)
+    device = run.memory.device_peak_bytes
+    reserved = f" (reserved {size(run.memory.device_reserved_bytes)})" if device is not None else ""
+    yield "memory", (
+        (f"device peak {size(device)}{reserved}, " if device is not None else "")
+        + f"host peak {size(run.memory.host_peak_bytes)}"
+    )
+    yield "power", _power(run)
+    yield "FLOPs", _flops(run)
+    yield "loss", _loss(run)
+    yield "total", f"{seconds(run.total_s)}, status {run.status}, exit code {run.exit_code}"
+
+
+def _throughput(run: Run) -> str:
+    if run.steps_per_s is None:
+        return ""
+    samples = f"{quantity(run.samples_per_s)} samples/s, " if run.samples_per_s else ""
+    return f"{samples}{quantity(run.steps_per_s)} steps/s"
+
+
+def _validation(run: Run) -> str:
+    if run.validation is None:
+        return ""
+    one = run.validation
+    passes = "1 pass" if one.n == 1 else f"{one.n} passes"
+    full = f", about {seconds(one.full_set_s)} for the full set" if one.full_set_s else ""
+    return f"{passes}, {one.batches} batches, {seconds(one.mean_s)} a pass{full}"
+
+
+def _ranks(run: Run) -> str:
+    means = [rank.step_s for rank in run.ranks if rank.step_s is not None]
+    if len(means) < 2:
+        return ""
+    slowest = max(run.ranks, key=lambda rank: rank.step_s or 0.0)
+    spread = 100 * (max(means) / min(means) - 1)
+    return (
+        f"{len(means)} of {run.world_size}; slowest rank {slowest.rank} on {slowest.host}, "
+        f"{spread:.1f} % behind the fastest"
+    )
+
+
+def _power(run: Run) -> str:
+    power = run.power
+    if power.mean_w is None or power.energy_j is None:
+        return ""
+    samples = f", {quantity(power.samples_per_j)} samples/J" if power.samples_per_j else ""
+    peak = f"{power.peak_w:.0f}" if power.peak_w is not None else "unknown"
+    return f"{power.mean_w:.0f} W mean, {peak} W peak, {quantity(power.energy_j)} J{samples}"
+
+
+def _flops(run: Run) -> str:
+    if run.flops.per_step is None or run.flops.per_s is None:
+        return ""
+    mfu = f", MFU {100 * run.flops.mfu:.1f} %" if run.flops.mfu is not None else ""
+    return f"{run.flops.per_step / 1e9:.4g} GFLOP a step, {run.flops.per_s / 1e12:.3g} TFLOP/s{mfu}"
+
+
+def _loss(run: Run) -> str:
+    known = [(i, loss) for i, loss in enumerate(run.loss) if loss is not None]
+    if not known:
+        return ""
+    return f"{known[0][1]:.6g} at step {known[0][0] + 1}, {known[-1][1]:.6g} at {known[-1][0] + 1}"
+
+
+def command_text(command: Sequence[str], width: int = 50) -> str:
+    """A command as it would be typed, shortened."""
+    text = shlex.join(command)
+    return text if len(text) <= width else text[: width - 1] + "…"
