@@ -1,8 +1,8 @@
 """The errors that hotlap raises on purpose.
 
-    HotlapError
-    └── UsageError      something a user can cause: one sentence, exit code 2
-        └── RecordError a file of ours that cannot be read as what it should be
+HotlapError
+└── UsageError      something a user can cause: one sentence, exit code 2
+    └── RecordError a file of ours that cannot be read as what it should be
 """
 
 

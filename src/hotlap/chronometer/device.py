@@ -1,20 +1,27 @@
-"""The device's clock: a CUDA event for every mark, resolved after the device has passed it.
+"""The device's clock: CUDA events for the marks of a step, resolved after the device passed them.
 
 An event is put on the current stream where the host makes a mark; nothing ever waits for it in the
 step. At a later step's end, once the device has passed them, the times between events are read and
 written beside the host times on the tape. Between the events around a fetch lies just the time
 that the device stood idle while the host waited for the batch.
 
-Losses are kept the same way: copied on the device into a ring, brought to the host in blocks.
+An event is cheap for the device and dear for the host: ten of them take a launch-bound step 0.1 ms
+longer. So where the device is behind the host, which then has time to spare, every step gets its
+events. Where the device waits for the host, steps end for both at the same time, the host's clock
+gives their length, and only some steps are probed with events for their phases.
+
+Losses stay on the device, kept by reference, and are brought to the host a block at a time.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hotlap.chronometer.clock import now_ns
-from hotlap.chronometer.marks import PENDING
+from hotlap.chronometer.marks import PROBE
 from hotlap.chronometer.power import PowerSampler
 
 if TYPE_CHECKING:
@@ -24,13 +31,18 @@ if TYPE_CHECKING:
 FINISH_TIMEOUT_NS = 10_000_000_000
 STEPS_BEHIND = 2
 """Steps left for the device to finish before their events are asked for."""
+FIRST_STEPS = 20
+"""Steps at the start that all get events, so that a short run has its phases."""
+PROBE_COST_NS = 150_000
+"""What the events of one step cost the host, as measured on an H200 (benchmarks/)."""
+PROBE_SHARE = 0.0025
+"""The share of a launch-bound training's time that probing may take."""
 
 
 class DeviceClock:
     """Events and losses of the device that this process trains on."""
 
     def __init__(self, torch: Any, session: Session) -> None:
-        self._torch = torch
         self._cuda = torch.cuda
         self._record = torch._C._CudaEventBase.record
         self._current_stream = torch._C._cuda_getCurrentRawStream
@@ -38,26 +50,39 @@ class DeviceClock:
         self._index = torch.cuda.current_device()
         self._streams: dict[int, Any] = {}
         self._training_stream = self._current_stream(self._index)
+        assert session.tape is not None
+        assert session.facts is not None
+        self._session, self._tape, self._buffer = session, session.tape, session.buffer
         self._spare: list[Any] = []
-        self._step: list[tuple[Any, Any, int]] = []
-        self._steps: deque[list[tuple[Any, Any, int]]] = deque()
+        self._step: list[tuple[Any, int]] = []
+        """The events since the last step's end, and the word of the tape that waits for each."""
+        self._steps: deque[list[tuple[Any, int]]] = deque()
         self._last: Any = None
         self._elapsed_ns = 0.0
-        self._losses = LossRing(torch, self._index)
+        self._n_ended = 0
+        self._last_end_ns = now_ns()
+        self._unprobed_left = 0
+        self._host_is_ahead = False
+        self.has_events = True
+        """Whether this step's marks get events."""
+        self.end_flags = 0
+        """For the mark at the end of this step."""
+        self._losses = DeviceLosses(torch, self._tape)
         properties = torch.cuda.get_device_properties(self._index)
         uuid = str(getattr(properties, "uuid", ""))
-        if session.facts is not None:
-            session.facts.write(
-                device=properties.name,
-                device_memory_bytes=properties.total_memory,
-                device_uuid=uuid,
-                device_index=self._index,
-            )
-            self._power = PowerSampler(session.facts.path, self._index, uuid, session.note)
-        self._session = session
+        session.facts.write(
+            device=properties.name,
+            device_memory_bytes=properties.total_memory,
+            device_uuid=uuid,
+        )
+        self._power = PowerSampler(session.facts.path, self._index, uuid, session.note)
 
-    def mark(self, words: Any, place: int) -> None:
-        """Put an event where the mark at `place` was made."""
+    def mark(self) -> None:
+        """Put an event where the last mark was made."""
+        if self.has_events:
+            self._put_event()
+
+    def _put_event(self) -> None:
         if self._is_capturing():
             # An event recorded or queried now would become part of the graph, or kill the capture.
             return
@@ -68,39 +93,65 @@ class DeviceClock:
         self._training_stream = raw
         event = self._spare.pop() if self._spare else self._cuda.Event(enable_timing=True)
         self._record(event, stream)
-        self._step.append((event, words, place))
+        self._step.append((event, self._tape.n_words + len(self._buffer) - 1))
 
     def on_training_stream(self) -> bool:
         """Whether a copy made now holds up the training, or runs beside it on its own stream."""
         return bool(self._current_stream(self._index) == self._training_stream)
 
-    def keep_loss(self, loss: Any, tape: Tape, place: int) -> None:
-        """Copy a loss aside on the device; its value reaches the tape some steps later."""
+    def keep_loss(self, loss: Any, word: int) -> None:
+        """Keep a loss; its value reaches the tape some steps later."""
         if not self._is_capturing():
-            self._losses.keep(loss, tape, place)
+            self._losses.keep(loss, word)
 
     def step_ended(self) -> None:
-        """Read the events of the steps that the device has passed."""
+        """Read the events that the device has passed, and say whether the next step gets any."""
+        self._n_ended += 1
+        if not self.has_events and self._unprobed_left > 1:
+            self._unprobed_left -= 1
+            return
         if self._is_capturing():
             return
-        self._steps.append(self._step)
-        self._step = []
-        while len(self._steps) > STEPS_BEHIND and self._is_done(self._steps[0]):
-            self._resolve(self._steps.popleft())
-        self._losses.collect()
+        now = now_ns()
+        if self.has_events:
+            self._steps.append(self._step)
+            self._step = []
+            if len(self._steps) > 1:
+                self._host_is_ahead = not self._is_done(self._steps[-2])
+            while len(self._steps) > STEPS_BEHIND and self._is_done(self._steps[0]):
+                self._resolve(self._steps.popleft())
+            self._losses.collect()
+            self._choose(now - self._last_end_ns)
+            self._last_end_ns = now
+        else:
+            self._last_end_ns = now
+            self.has_events = True
+            self._put_event()  # for the end of this step, where the probed one begins
+        self.end_flags = 0 if self._host_is_ahead or not self.has_events else PROBE << 8
+
+    def _choose(self, step_ns: int) -> None:
+        """How many steps to leave without events after this one."""
+        if self._host_is_ahead or self._n_ended < FIRST_STEPS:
+            return
+        # Updates of several optimizers make one step together: probe enough of them in a row.
+        in_a_row = 1 if len(self._session.optimizers) < 2 else 8
+        if self._n_ended % in_a_row == 0:
+            steps = math.ceil(PROBE_COST_NS / (PROBE_SHARE * max(step_ns, 1)))
+            self._unprobed_left = in_a_row * (steps - 1)
+            self.has_events = self._unprobed_left == 0
 
     @staticmethod
-    def _is_done(step: list[tuple[Any, Any, int]]) -> bool:
+    def _is_done(step: list[tuple[Any, int]]) -> bool:
         return not step or step[-1][0].query()
 
-    def _resolve(self, step: list[tuple[Any, Any, int]]) -> None:
-        for event, words, place in step:
+    def _resolve(self, step: list[tuple[Any, int]]) -> None:
+        for event, word in step:
             # From event to event, not from the first: elapsed_time is a 32-bit float of ms.
             if self._last is not None:
                 self._elapsed_ns += self._last.elapsed_time(event) * 1e6
                 self._spare.append(self._last)
             self._last = event
-            words[place + 3] = round(self._elapsed_ns) + 1
+            self._tape.amend(word, int(self._elapsed_ns) + 1)
 
     def memory(self) -> tuple[int, int]:
         """Peak bytes allocated and reserved."""
@@ -120,61 +171,56 @@ class DeviceClock:
                 self._resolve(self._steps.popleft())
         self._losses.finish()
 
-    def abandon(self) -> None:
-        """In a forked child: CUDA cannot be used, nothing of it may be touched."""
 
-
-class LossRing:
-    """Losses on the device, brought to the host a block at a time."""
+class DeviceLosses:
+    """Losses that are still on the device, and the words of the tape that wait for them."""
 
     BLOCK = 64
 
-    def __init__(self, torch: Any, index: int) -> None:
-        self._torch = torch
-        size = 2 * self.BLOCK
-        self._ring = torch.zeros(size, dtype=torch.float64, device=f"cuda:{index}")
-        self._slots = list(self._ring.unbind())
-        self._host = torch.zeros(size, dtype=torch.float64).pin_memory()
-        self._arrived = [torch.cuda.Event(), torch.cuda.Event()]
-        self._n = 0
-        self._places: list[tuple[Any, int]] = []
-        self._under_way: deque[tuple[int, list[tuple[Any, int]]]] = deque()
+    def __init__(self, torch: Any, tape: Tape) -> None:
+        self._torch, self._tape = torch, tape
+        self._kept: list[tuple[Any, int, int]] = []
+        self._under_way: deque[tuple[Any, Any, list[int]]] = deque()
 
-    def keep(self, loss: Any, tape: Tape, place: int) -> None:
-        """Copy one loss into the ring."""
-        tape.words[place] = PENDING
-        self._slots[self._n % len(self._slots)].copy_(loss.detach())
-        self._n += 1
-        self._places.append((tape.doubles, place))
-        if len(self._places) == self.BLOCK:
+    def keep(self, loss: Any, word: int) -> None:
+        """Keep a loss by reference, or a copy of one whose memory may be used again."""
+        value = loss.detach()
+        if loss._is_view() or "torch._inductor.cudagraph_trees" in sys.modules:
+            value = value.clone()
+        if self._kept and self._kept[-1][0].dtype is not value.dtype:
+            self._send()
+        self._kept.append((value, value._version, word))
+        if len(self._kept) >= self.BLOCK:
             self._send()
 
     def _send(self) -> None:
-        # The other half of the ring must have left before new losses are written into it.
-        self.collect(wait=bool(self._under_way))
-        half = (self._n - 1) // self.BLOCK % 2
-        block = slice(half * self.BLOCK, half * self.BLOCK + self.BLOCK)
-        self._host[block].copy_(self._ring[block], non_blocking=True)
-        self._arrived[half].record()
-        self._under_way.append((half, self._places))
-        self._places = []
+        """Start the way of the kept losses to the host."""
+        # A loss that was changed in place after its backward is not the loss any more.
+        kept = [(value, word) for value, version, word in self._kept if value._version == version]
+        self._kept = []
+        if not kept:
+            return
+        with self._torch.no_grad():
+            block = self._torch.stack([value.reshape(()) for value, _ in kept]).double()
+            host = self._torch.empty(len(kept), dtype=self._torch.float64, pin_memory=True)
+            host.copy_(block, non_blocking=True)
+        arrived = self._torch.cuda.Event()
+        arrived.record()
+        self._under_way.append((arrived, host, [word for _, word in kept]))
 
     def collect(self, wait: bool = False) -> None:
         """Write the blocks that have arrived to the tape."""
         while self._under_way:
-            half, places = self._under_way[0]
-            if not self._arrived[half].query():
+            arrived, host, words = self._under_way[0]
+            if not arrived.query():
                 if not wait:
                     return
-                self._arrived[half].synchronize()
-            start = half * self.BLOCK
-            values = self._host[start : start + len(places)].tolist()
-            for (doubles, place), value in zip(places, values, strict=True):
-                doubles[place] = value
+                arrived.synchronize()
+            for word, value in zip(words, host.tolist(), strict=True):
+                self._tape.amend(word, value)
             self._under_way.popleft()
 
     def finish(self) -> None:
         """Bring in what is left."""
-        if self._places:
-            self._send()
+        self._send()
         self.collect(wait=True)

@@ -37,19 +37,20 @@ class Snapshot(NamedTuple):
 class ModuleSnapshots:
     """The modules that were called from the loop, by index; index 0 stands for all others."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, indices: dict[int, int]) -> None:
         self._torch = torch
-        self._indices: dict[int, int] = {}
+        self._indices = indices
+        """By the module's id: what a hook looks up in the step."""
         self._snapshots: dict[int, Snapshot | str] = {}
 
-    def index_of(self, module: Any, args: Any, kwargs: Any) -> int:
-        """The index of a module; takes its snapshot at the first call."""
-        index = self._indices.get(id(module))
-        if index is not None:
-            return index
-        if len(self._indices) >= MAX_MODULES:
+    def add(self, module: Any, args: Any, kwargs: Any) -> int:
+        """The index of a module that is seen for the first time; takes its snapshot."""
+        index = len(self._snapshots) + 1
+        if index > MAX_MODULES:
+            index = 0
+        self._indices[id(module)] = index
+        if not index:
             return 0
-        index = self._indices[id(module)] = len(self._indices) + 1
         try:
             self._snapshots[index] = self._snapshot(module, args, kwargs)
         except Exception as error:
@@ -92,7 +93,7 @@ class ModuleSnapshots:
         return copy
 
     def _spec(self, value: Any, specs: dict[int, Any]) -> Any:
-        """A tensor's spec; one and the same for one and the same tensor, so that tied stays tied."""
+        """A tensor's spec; the same one for the same tensor, so that tied stays tied."""
         if not isinstance(value, self._torch.Tensor):
             return value
         if hasattr(value, "device_mesh"):

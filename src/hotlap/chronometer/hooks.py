@@ -9,19 +9,43 @@
 
 They are installed at the end of `import torch`, before dynamo loads: dynamo then takes the new
 `nn.Module.__call__` for the original and goes straight to `forward`, as it does without hotlap.
+
+What a hook does in the step is written flat, with few calls: between the kernels of a training the
+caches are cold, and every Python call costs a microsecond.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import struct
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from hotlap.chronometer import marks
+from hotlap.chronometer.clock import now_ns
+from hotlap.chronometer.dynamo import hide_from_dynamo
 from hotlap.chronometer.instrument import instrument
-from hotlap.chronometer.marks import code_word
-from hotlap.chronometer.session import Session, Settings
+from hotlap.chronometer.marks import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_BEGIN,
+    FETCH_END,
+    FORWARD_BEGIN,
+    FORWARD_END,
+    ITER_BEGIN,
+    ITER_END,
+    NO_LOSS,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+    TRANSFER_BEGIN,
+    TRANSFER_END,
+)
+from hotlap.chronometer.session import Session, Settings, first_tensor
+
+GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
+STOP = marks.STOP << 8
 
 
 def install(torch: Any) -> None:
@@ -30,6 +54,7 @@ def install(torch: Any) -> None:
     if settings is None:
         return
     session = Session(torch, settings)
+    hide_from_dynamo(torch, __name__.rpartition(".")[0])
     os.register_at_fork(after_in_child=session.after_fork)
     for hook in (_data, _forward, _backward, _optimizer, _scaler, _transfer):
         try:
@@ -43,55 +68,119 @@ def _data(torch: Any, session: Session) -> None:
     loader_class = torch.utils.data.dataloader.DataLoader
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
     iterable_dataset = torch.utils.data.IterableDataset
+    tensor_type = torch.Tensor
+    extend, serials = session.buffer.extend, session.serials
 
     def begin_iter(loader: Any) -> int:
+        if session.thread != get_ident() and not session.adopt_thread(ITER_BEGIN):
+            return 0
         serial = session.n_iterators = session.n_iterators + 1
-        return serial if session.begin(code_word(marks.ITER_BEGIN, 0, serial)) else 0
+        session.log(ITER_BEGIN | serial << 16)
+        return serial
 
-    def made_iterator(serial: int, iterator: Any) -> Any:
-        # A serial is an epoch, not an object: persistent workers come back with the same iterator.
-        session.serials[id(iterator)] = serial
-        session.last_length = -1
-        # An iterable dataset's length is a promise that DataLoader checks, with warnings.
-        if not isinstance(iterator._dataset, iterable_dataset):
-            session.last_length = len(iterator._index_sampler)
+    def end_iter(serial: int, iterator: Any) -> Any:
+        length = -1
+        try:
+            # A serial is an epoch, not an object: persistent workers bring the same iterator back.
+            serials[id(iterator)] = serial
+            # An iterable dataset's length is a promise that DataLoader checks, with warnings.
+            if not isinstance(iterator._dataset, iterable_dataset):
+                length = len(iterator._index_sampler)
+        except Exception as error:
+            session.note(f"a loader's length is unknown: {type(error).__name__}: {error}")
+        if serial:
+            session.log(ITER_END | serial << 16, length)
         return iterator
 
-    def end_iter(serial: int) -> None:
+    def failed_iter(serial: int) -> None:
         if serial:
-            session.end(code_word(marks.ITER_END, 0, serial), session.last_length)
+            session.log(ITER_END | serial << 16, -1)
 
     def begin_fetch(iterator: Any) -> int:
-        serial = session.serials.get(id(iterator), 0)
-        session.last_samples = None
-        return serial + 1 if session.begin(code_word(marks.FETCH_BEGIN, 0, serial)) else 0
+        if session.thread != get_ident() and not session.adopt_thread(FETCH_BEGIN):
+            return 0
+        place = 1 + serials.get(id(iterator), 0)
+        extend((now_ns(), FETCH_BEGIN | place - 1 << 16, 0, 0))
+        if session.device is not None:
+            session.device.mark()
+        return place
 
-    def fetched(scope: int, batch: Any) -> Any:
-        if scope:
-            session.last_samples = session.samples_of(batch)
+    def end_fetch(place: int, batch: Any) -> Any:
+        if place:
+            samples = -1
+            try:
+                tensor = batch[0] if type(batch) in (list, tuple) else batch
+                if type(tensor) is not tensor_type:
+                    tensor = first_tensor(batch, tensor_type)
+                if tensor is not None and tensor.dim():
+                    samples = tensor.size(0)
+            except Exception as error:
+                session.note(f"samples were not counted: {type(error).__name__}: {error}")
+            extend((now_ns(), FETCH_END | place - 1 << 16, samples, 0))
+            if session.device is not None:
+                session.device.mark()
         return batch
 
-    def end_fetch(scope: int) -> None:
-        if scope:
-            samples = session.last_samples
-            flags = marks.STOP if samples is None else 0
-            session.end(code_word(marks.FETCH_END, flags, scope - 1), samples or -1)
+    def failed_fetch(place: int) -> None:
+        if place:
+            session.log(FETCH_END | STOP | place - 1 << 16, -1)
 
-    loader_class.__iter__ = instrument(
-        loader_class.__iter__, begin_iter, end_iter, session.guarded(made_iterator)
-    )
+    loader_class.__iter__ = instrument(loader_class.__iter__, begin_iter, failed_iter, end_iter)
     iterator_class.__next__ = instrument(
-        iterator_class.__next__, begin_fetch, end_fetch, session.guarded(fetched)
+        iterator_class.__next__, begin_fetch, failed_fetch, end_fetch
     )
 
 
 def _forward(torch: Any, session: Session) -> None:
-    module_class = torch.nn.Module
+    module_class, tensor_type = torch.nn.Module, torch.Tensor
+    is_grad_enabled = torch.is_grad_enabled
+    extend, indices = session.buffer.extend, session.module_indices
+    last_inputs: dict[int, tuple[int, int]] = {}
+
+    def is_fresh(module: int, tensor: Any) -> bool:
+        """Whether a module is called on another tensor than the last time, or on a changed one."""
+        version = 0 if tensor.is_inference() else tensor._version
+        this = (id(tensor), version)
+        if last_inputs.get(module) == this:
+            return False
+        last_inputs[module] = this
+        return True
+
+    def begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if session.thread != get_ident() and not session.adopt_thread(FORWARD_BEGIN):
+            return False
+        code, size = FORWARD_BEGIN, 0
+        try:
+            if module.training:
+                code |= TRAINING
+            tensor = args[0] if args else None
+            if type(tensor) is not tensor_type:
+                tensor = first_tensor(args or tuple(kwargs.values()), tensor_type)
+            if tensor is not None:
+                size = tensor.numel()
+                if not session.n_iterators:  # no loader counts the samples: the model's input does
+                    size |= (tensor.size(0) if tensor.dim() else 0) << marks.SAMPLES_SHIFT
+                    if is_fresh(id(module), tensor):
+                        code |= FRESH
+            if is_grad_enabled():
+                index = indices.get(id(module))
+                if index is None and session.modules is not None:
+                    index = session.modules.add(module, args, kwargs)
+                code |= GRAD | (index or 0) << 16
+        except Exception as error:
+            session.note(f"a forward was only timed: {type(error).__name__}: {error}")
+        session.inside_module = True
+        extend((now_ns(), code, size, 0))
+        if session.device is not None:
+            session.device.mark()
+        return True
 
     def end(opened: bool) -> None:
         if opened:
             session.inside_module = False
-            session.end(marks.FORWARD_END)
+            extend((now_ns(), FORWARD_END, 0, 0))
+            if session.device is not None:
+                session.device.mark()
 
     names = {
         "__hotlap_session": session,
@@ -99,73 +188,125 @@ def _forward(torch: Any, session: Session) -> None:
     }
     module_class.__call__ = module_class._wrapped_call_impl = instrument(
         module_class._wrapped_call_impl,
-        session.begin_forward,
+        begin,
         end,
-        unless=("__hotlap_is_tracing() or __hotlap_session.inside_module", names),
+        unless=("__hotlap_session.inside_module or __hotlap_is_tracing()", names),
     )
 
 
 def _backward(torch: Any, session: Session) -> None:
     n_dispatch_modes = torch._C._len_torch_dispatch_stack
+    tensor_type, buffer, extend = torch.Tensor, session.buffer, session.buffer.extend
+    float_bits, int_bits = struct.Struct("=d").pack, struct.Struct("=q").unpack
 
-    def begin(outputs: Any, args: Any, kwargs: Any) -> Any:
-        by_grad = not kwargs.get("accumulate_grad", False)
-        # Inside a forward, or under a tracer, `autograd.grad` is part of what computes the loss.
-        if by_grad and (session.inside_module or n_dispatch_modes()):
+    def begin(outputs: Any, args: Any, kwargs: Any) -> bool | None:
+        code = BACKWARD_BEGIN
+        if not kwargs.get("accumulate_grad"):
+            # Inside a forward, or under a tracer, `autograd.grad` is part of computing the loss.
+            if session.inside_module or n_dispatch_modes():
+                return None
+            code |= GRAD
+        if session.thread != get_ident() and not session.adopt_thread(BACKWARD_BEGIN):
             return None
-        was_inside = session.inside_module
-        if not session.begin_backward(outputs, by_grad):
-            return None
-        session.inside_module = True
-        return (was_inside,)
+        if session.open_optimizers and not session.open_optimizers[-1]:
+            # A backward inside an optimizer step that was given no closure: that step has raised.
+            session.open_optimizers.clear()
+            session.log(marks.OPTIMIZER_RAISED)
+        session.backwards += 1
+        was_inside, session.inside_module = session.inside_module, True
+        extend((now_ns(), code, NO_LOSS, 0))
+        if session.device is not None:
+            session.device.mark()
+        try:
+            loss = outputs[0] if type(outputs) is tuple else outputs
+            if session.unscaled is not None:
+                scaled, unscaled = session.unscaled
+                session.unscaled = None
+                if loss is scaled:
+                    loss = unscaled
+            if type(loss) is tensor_type and loss.numel() == 1:
+                if loss.is_cpu:
+                    (buffer[-2],) = int_bits(float_bits(loss.item()))
+                else:
+                    session.keep_device_loss(loss)
+        except Exception as error:
+            session.note(f"losses could not be kept: {type(error).__name__}: {error}")
+        return was_inside
 
-    def end(scope: Any) -> None:
-        if scope:
-            (session.inside_module,) = scope
-            session.end(marks.BACKWARD_END)
+    def end(was_inside: bool | None) -> None:
+        if was_inside is not None:
+            session.inside_module = was_inside
+            extend((now_ns(), BACKWARD_END, 0, 0))
+            if session.device is not None:
+                session.device.mark()
 
-    torch.autograd._engine_run_backward = instrument(torch.autograd._engine_run_backward, begin, end)
+    torch.autograd._engine_run_backward = instrument(
+        torch.autograd._engine_run_backward, begin, end
+    )
 
 
 def _optimizer(torch: Any, session: Session) -> None:
-    from torch.optim.optimizer import (
-        register_optimizer_step_post_hook,
-        register_optimizer_step_pre_hook,
-    )
+    import torch.optim.optimizer as optimizer_module  # `torch.optim` itself hides it
 
     is_tracing = torch.compiler.is_dynamo_compiling
+    extend = session.buffer.extend
 
-    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_tracing():
-            session.begin_optimizer(optimizer, len(args) > 1 or bool(kwargs.get("closure")))
+    def begin(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if is_tracing():
+            return
+        if session.thread != get_ident() and not session.adopt_thread(OPTIMIZER_BEGIN):
+            return
+        index = session.optimizers.get(id(optimizer))
+        if index is None:
+            index = session.optimizers[id(optimizer)] = len(session.optimizers)
+        session.open_optimizers.append(len(args) > 1 or bool(kwargs.get("closure")))
+        extend((now_ns(), OPTIMIZER_BEGIN | index << 16, 0, 0))
+        if session.device is not None:
+            session.device.mark()
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not is_tracing():
-            session.end_optimizer(optimizer)
+    def end(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_tracing() or session.thread != get_ident() or not session.open_optimizers:
+            return
+        index = session.optimizers.get(id(optimizer), 0)
+        now = now_ns()
+        flags = session.device.end_flags if session.device is not None else 0
+        extend((now, OPTIMIZER_END | flags | index << 16, 0, 0))
+        session.open_optimizers.pop()
+        if session.device is not None:
+            session.device.mark()
+        if not session.open_optimizers:
+            # The end of the outermost one is a step's, and may be the run's.
+            session.boundaries.append(index)
+            if session.device is not None or now > session.next_chore_ns:
+                session.do_chores(now)
+            if session.settings.steps is not None and session.is_last_step():
+                session.cut_run()
 
-    register_optimizer_step_pre_hook(before_step)
-    register_optimizer_step_post_hook(after_step)
+    optimizer_module.register_optimizer_step_pre_hook(begin)
+    optimizer_module.register_optimizer_step_post_hook(end)
+    session.begin_optimizer, session.end_optimizer = begin, end
 
 
 def _scaler(torch: Any, session: Session) -> None:
     scaler_class = torch.amp.GradScaler
 
-    def scaled(scaler: Any, outputs: Any) -> Any:
+    def before_scaling(scaler: Any, outputs: Any) -> Any:
         return outputs
 
-    def remember(unscaled: Any, result: Any) -> Any:
-        session.unscaled = (result, unscaled)
-        return result
+    def after_scaling(unscaled: Any, scaled: Any) -> Any:
+        session.unscaled = (scaled, unscaled)
+        return scaled
 
     def begin_step(scaler: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        has_closure = bool(args or kwargs)
-        return optimizer if session.begin_optimizer(optimizer, has_closure) else None
+        session.begin_optimizer(optimizer, (optimizer, *args), kwargs)
+        return optimizer
 
     def end_step(optimizer: Any) -> None:
-        if optimizer is not None:
-            session.end_optimizer(optimizer)
+        session.end_optimizer(optimizer, (), {})
 
-    scaler_class.scale = instrument(scaler_class.scale, scaled, lambda _: None, remember)
+    scaler_class.scale = instrument(
+        scaler_class.scale, before_scaling, lambda unscaled: None, after_scaling
+    )
     scaler_class.step = instrument(scaler_class.step, begin_step, end_step)
 
 
@@ -173,7 +314,7 @@ def _transfer(torch: Any, session: Session) -> None:
     """Methods written in C have no source: these three are wrapped, and show in a traceback."""
     if not (torch.version.cuda or torch.version.hip):
         return
-    tensor_class = torch.Tensor
+    tensor_class, extend = torch.Tensor, session.buffer.extend
     is_tracing = torch.compiler.is_dynamo_compiling
 
     def recorded(original: Callable[..., Any], is_from_host: Callable[..., bool]) -> Any:
@@ -181,16 +322,20 @@ def _transfer(torch: Any, session: Session) -> None:
         def move(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_tracing() or session.device is None or session.inside_module:
                 return original(self, *args, **kwargs)
+            device = session.device
             if (
-                not is_from_host(self, args)
-                or not session.device.on_training_stream()
-                or not session.begin(marks.TRANSFER_BEGIN)
+                session.thread != get_ident()
+                or not is_from_host(self, args)
+                or not device.on_training_stream()
             ):
                 return original(self, *args, **kwargs)
+            extend((now_ns(), TRANSFER_BEGIN, 0, 0))
+            device.mark()
             try:
                 return original(self, *args, **kwargs)
             finally:
-                session.end(marks.TRANSFER_END)
+                extend((now_ns(), TRANSFER_END, 0, 0))
+                device.mark()
 
         return move
 

@@ -24,6 +24,14 @@ try:
 finally:
     __hotlap_leave(__hotlap_scope)
 """
+_SEEING_RETURNS = """
+__hotlap_scope = __hotlap_enter({arguments})
+try:
+    BODY
+except BaseException:
+    __hotlap_leave(__hotlap_scope)
+    raise
+"""
 _UNLESS = """
 if {unless}:
     BODY
@@ -45,8 +53,9 @@ def instrument(
 ) -> Any:
     """A copy of `function` that calls `enter(*its arguments)` first and `leave(scope)` last.
 
-    `returns(scope, value)` sees what is returned, and returns it. `unless` is an expression, and
-    the names in it, under which the body runs with nothing added.
+    With `returns`, that is called instead of `leave` where the function returns: it gets the scope
+    and the value, and returns the value. `unless` is an expression, and the names in it, under
+    which the body runs with nothing added.
     """
     lines, first_line = inspect.getsourcelines(function)
     source = "".join(lines)
@@ -63,7 +72,7 @@ def instrument(
     if returns is not None:
         names["__hotlap_returns"] = returns
         body = [_SeeReturns().visit(statement) for statement in body]
-    template = _PLAIN
+    template = _PLAIN if returns is None else _SEEING_RETURNS
     if unless is not None:
         template = _UNLESS
         names |= unless[1]

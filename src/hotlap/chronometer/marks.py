@@ -37,6 +37,8 @@ TRAINING = 2
 """FORWARD: the module is in training mode."""
 FRESH = 4
 """FORWARD: its first tensor is not the one of the forward before."""
+PROBE = 1
+"""OPTIMIZER_END: the events of this step have made it longer than the others."""
 STOP = 1
 """FETCH_END: no batch came (the loader was at its end, or raised)."""
 
@@ -54,19 +56,13 @@ SCOPES = {
 OPENED_BY = {end: begin for begin, end in SCOPES.items()}
 
 
-def code_word(kind: int, flags: int = 0, argument: int = 0) -> int:
-    """Pack a code word."""
-    return kind | flags << 8 | argument << 16
-
-
-def pack_input(samples: int, elements: int) -> int:
-    """The size of a tensor as one value: its first dimension and its number of elements."""
-    return min(samples, 0x7FFFFF) << 40 | min(elements, 0xFFFFFFFFFF)
+SAMPLES_SHIFT = 40
+"""FORWARD_BEGIN's value: elements of the first tensor, and above them its first dimension."""
 
 
 def unpack_input(value: int) -> tuple[int, int]:
     """First dimension and number of elements; 0 where there was no tensor."""
-    return value >> 40, value & 0xFFFFFFFFFF
+    return value >> SAMPLES_SHIFT, value & (1 << SAMPLES_SHIFT) - 1
 
 
 class Mark(NamedTuple):

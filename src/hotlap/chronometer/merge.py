@@ -58,11 +58,11 @@ def merge(
     ranks, notes = training_ranks(ranks)
     n_steps = min((len(rank.steps.total_ns) for rank in ranks), default=0)
     skip = min(automatic_warmup(n_steps) if warmup is None else warmup, n_steps)
-    window = _Window(ranks, skip, n_steps)
+    window = Window(ranks, skip, n_steps)
     phases = window.phases()
-    notes += [note for rank in ranks for note in rank.notes]
+    notes += [*window.notes(), *(note for rank in ranks for note in rank.notes)]
     notes += [*ending.notes, *_missing_ranks(ranks)]
-    step_s = window.spread("total")
+    step_s = window.step_spread()
     flops = window.flops()
     return Run(
         id=run_id,
@@ -104,49 +104,80 @@ def training_ranks(records: Iterable[RankRecord]) -> tuple[list[RankRecord], lis
     if max(map(len, groups.values())) == 1:
         return [groups[rank][0] for rank in sorted(groups)], []
     best = max(trained, key=lambda record: len(record.steps.total_ns))
-    chosen = [max(group, key=lambda r: (r.host == best.host, len(r.steps.total_ns)))
-              for _, group in sorted(groups.items()) if best.world_size > 1] or [best]
+    chosen = [
+        max(group, key=lambda r: (r.host == best.host, len(r.steps.total_ns)))
+        for _, group in sorted(groups.items())
+        if best.world_size > 1
+    ] or [best]
     return chosen, [
         f"{len(trained)} separate training processes were seen; the figures are those of the one "
         f"with the most steps (process {best.pid} on {best.host})"
     ]
 
 
-class _Window:
+class Window:
     """The measured steps of all ranks."""
 
     def __init__(self, ranks: Sequence[RankRecord], skip: int, n_steps: int) -> None:
         self.ranks, self.skip, self.stop = ranks, skip, n_steps
         self.n = n_steps - skip
+        self._phase_scale = 1.0
+        steps = range(skip, n_steps)
+        plain = [i for i in steps if not any(rank.steps.is_probe[i] for rank in ranks)]
+        self.timed = plain or list(steps)
+        """The steps whose length counts."""
+        self.split = [i for i in steps if all(r.steps.data_ns[i] is not None for r in ranks)]
+        """The steps whose phases are known."""
+        if (self.split and len(self.split) < self.n) or not plain:
+            split_mean = fmean(self._mean_s("total", self.split)) if self.split else 0.0
+            if split_mean:
+                self._phase_scale = fmean(self._mean_s("total", self.timed)) / split_mean
 
-    def _column(self, rank: RankRecord, name: str) -> tuple[int, ...]:
-        column: tuple[int, ...] = getattr(rank.steps, f"{name}_ns")
-        return column[self.skip : self.stop]
-
-    def per_step_s(self, name: str) -> list[float]:
-        """A phase's seconds in each measured step, mean over the ranks."""
-        columns = [self._column(rank, name) for rank in self.ranks]
+    def _mean_s(self, name: str, steps: Sequence[int]) -> list[float]:
+        columns = [getattr(rank.steps, f"{name}_ns") for rank in self.ranks]
         scale = 1e9 * len(columns)
-        return [sum(row) / scale for row in zip(*columns, strict=True)]
+        return [sum(column[i] for column in columns) / scale for i in steps]
 
-    def spread(self, name: str) -> Spread | None:
-        return spread_of(self.per_step_s(name)) if self.n else None
+    def lengths_s(self) -> list[float]:
+        """The length of each step that counts, mean over the ranks."""
+        return self._mean_s("total", self.timed) if self.n else []
+
+    def phase_s(self, name: str) -> list[float]:
+        """A phase's seconds in each step where it is known, scaled to the mean step."""
+        return [value * self._phase_scale for value in self._mean_s(name, self.split)]
+
+    def step_spread(self) -> Spread | None:
+        """The step."""
+        return spread_of(self.lengths_s()) if self.n else None
 
     def spreads(self) -> dict[str, Spread]:
-        if not self.n:
+        """Each phase, and the step without its data."""
+        if not self.split:
             return {}
-        by_phase = {phase: self.per_step_s(phase) for phase in PHASES}
-        total = self.per_step_s("total")
-        train = [step - data for step, data in zip(total, by_phase["data"], strict=True)]
+        by_phase = {phase: self.phase_s(phase) for phase in PHASES}
+        train = [
+            sum(row) - data for *row, data in zip(*by_phase.values(), by_phase["data"], strict=True)
+        ]
         return {name: spread_of(values) for name, values in {**by_phase, "train": train}.items()}
 
     def phases(self) -> Phases | None:
-        if not self.n:
+        """Means that add up to the mean step."""
+        if not self.split:
             return None
-        return Phases(**{phase: fmean(self.per_step_s(phase)) for phase in PHASES})
+        return Phases(**{phase: fmean(self.phase_s(phase)) for phase in PHASES})
+
+    def notes(self) -> list[str]:
+        """How the phases were found, where that was not in every step."""
+        if not self.n or len(self.split) == self.n:
+            return []
+        return [
+            f"the phases were measured on the device in {len(self.split)} of {self.n} steps and "
+            "scaled to the mean step: events in every step would slow this launch-bound training"
+        ]
 
     def _seconds(self, rank: RankRecord) -> float:
-        return sum(self._column(rank, "total")) / 1e9
+        """Time of the measured steps; a probed one counts with the mean of the others."""
+        return sum(rank.steps.total_ns[i] for i in self.timed) / 1e9 * self.n / len(self.timed)
 
     def _samples(self, rank: RankRecord) -> int | None:
         samples = rank.steps.samples[self.skip : self.stop]
@@ -175,7 +206,7 @@ class _Window:
         if not known or len(known) < len(counted):
             return Flops(None, None, ceiling, None)
         per_step = fmean(known) * len(self.ranks)
-        per_s = per_step / fmean(self.per_step_s("total"))
+        per_s = per_step / fmean(self.lengths_s())
         return Flops(per_step, per_s, ceiling, per_s / ceiling if ceiling else None)
 
     def _ceiling(self) -> float | None:
@@ -243,11 +274,12 @@ def _losses(ranks: Sequence[RankRecord]) -> tuple[float | None, ...]:
     if len(ranks) < 2:
         return ranks[0].steps.loss if ranks else ()
     columns = zip(*(rank.steps.loss for rank in ranks), strict=False)
-    return tuple(None if None in row else fmean(row) for row in columns)  # type: ignore[arg-type]
+    return tuple(None if None in row else fmean(row) for row in columns)
 
 
 def _first_load(ranks: Sequence[RankRecord]) -> float | None:
-    return fmean(rank.steps.data_ns[0] for rank in ranks) / 1e9 if ranks else None
+    loads = [rank.first_load_ns for rank in ranks if rank.first_load_ns is not None]
+    return fmean(loads) / 1e9 if loads else None
 
 
 def _validation(ranks: Sequence[RankRecord]) -> Validation | None:
@@ -271,7 +303,9 @@ def _memory(ranks: Sequence[RankRecord]) -> Memory:
         known = [v for rank in ranks if (v := getattr(rank, name)) is not None]
         return max(known, default=None)
 
-    return Memory(*(worst(f"{name}_bytes") for name in ("device_peak", "device_reserved", "host_peak")))
+    return Memory(
+        *(worst(f"{name}_bytes") for name in ("device_peak", "device_reserved", "host_peak"))
+    )
 
 
 def _missing_ranks(ranks: Sequence[RankRecord]) -> list[str]:

@@ -82,7 +82,8 @@ def _load_nvml() -> Any:
         if not path:
             raise ImportError("nvidia-ml-py is not installed") from None
     spec = importlib.util.spec_from_file_location("_hotlap_pynvml", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

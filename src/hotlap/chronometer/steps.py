@@ -1,8 +1,8 @@
 """Marks to steps: pure functions over what one process wrote.
 
-    read_tape -> [Mark]            choose the timeline: the device's where there is one
-    find_validation                which stretches belong to no step
-    split_steps                    cut at the updates, give each stretch of time to a phase
+    read_tape -> [Mark]   what happened, on the host's clock and, where it was asked, the device's
+    find_validation       which stretches belong to no step
+    split_steps           cut at the updates, give each stretch of time to a phase
 
 Time is exclusive: a stretch between two marks belongs to the innermost open scope, so that a
 forward and a backward run by an optimizer's closure count as what they are, and the phases of a
@@ -12,7 +12,7 @@ step add up to the step.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_low
@@ -40,17 +40,33 @@ _SCOPE_PHASE = {
 }
 
 
+Interval = tuple[int, "int | None"]
+"""Nanoseconds between two marks on the host's clock, and on the device's where it is known."""
+
+
 @dataclass(slots=True)
 class Step:
     """One step as it is put together."""
 
-    ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    host_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    device_ns: dict[str, int] | None = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    """None once a mark was met that the device's clock does not know."""
     end_host_ns: int = 0
+    is_probe: bool = False
     batches: list[int] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
     grad_losses: list[float | None] = field(default_factory=list)
     calls: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, phase: str, ns: Interval) -> None:
+        """Spend time on a phase."""
+        host, device = ns
+        self.host_ns[phase] += host
+        if device is None:
+            self.device_ns = None
+        elif self.device_ns is not None:
+            self.device_ns[phase] += device
 
     @property
     def loss(self) -> float | None:
@@ -66,7 +82,7 @@ class Step:
 class _Stretch:
     """Time that has no scope, or a forward's: its phase is settled by what comes after."""
 
-    ns: int
+    ns: Interval
     is_forward: bool
     otherwise: str
 
@@ -85,10 +101,10 @@ def fold_rank(facts_path: Path) -> Path:
 def rank_record(tape: list[Mark], facts_path: Path) -> RankRecord:
     """The rank file's content."""
     facts, notes = read_facts(facts_path)
+    scopes = [mark for mark in tape if mark.kind <= marks.OPTIMIZER_RAISED]
+    regions = find_validation(scopes)
+    steps, step_notes = split_steps(scopes, regions)
     by_device = "device" in facts
-    timeline = device_timeline(tape) if by_device else [(mark.host_ns, mark) for mark in tape]
-    regions = find_validation(timeline)
-    steps, step_notes = split_steps(timeline, regions)
     flops, flop_notes = step_flops(steps, facts.get("flops"))
     kinds = [mark.kind for mark in tape]
     known = ("python", "torch", "cuda", "hip", "threads", "device", "device_memory_bytes")
@@ -102,7 +118,8 @@ def rank_record(tape: list[Mark], facts_path: Path) -> RankRecord:
         cut=marks.CUT in kinds,
         out_of_memory=bool(facts.get("out_of_memory", False)),
         seen=_seen(kinds),
-        steps=_table(steps, flops),
+        first_load_ns=_first_load(steps, scopes),
+        steps=_table(steps, flops, by_device),
         validations=tuple(p for region in regions for p in region.passes()),
         device_peak_bytes=_greatest(tape, marks.DEVICE_PEAK),
         device_reserved_bytes=_greatest(tape, marks.DEVICE_RESERVED),
@@ -112,36 +129,23 @@ def rank_record(tape: list[Mark], facts_path: Path) -> RankRecord:
     )
 
 
-def device_timeline(tape: Iterable[Mark]) -> list[tuple[int, Mark]]:
-    """The marks that the device has passed, on its clock.
-
-    Marks from before the first event are host times, joined on at that event.
-    """
-    marked = list(tape)
-    first = next((i for i, mark in enumerate(marked) if mark.device_ns), None)
-    if first is None:
-        return []
-    shift = marked[first].device_ns - marked[first].host_ns
-    early = [(mark.host_ns + shift, mark) for mark in marked[:first]]
-    return early + [(mark.device_ns, mark) for mark in marked[first:] if mark.device_ns]
-
-
-def split_steps(
-    timeline: Sequence[tuple[int, Mark]], regions: Sequence[Region]
-) -> tuple[list[Step], list[str]]:
-    """The steps of a timeline, and what has to be said about them."""
-    training = {m.argument for _, m in timeline if m.kind == marks.FETCH_BEGIN}
+def split_steps(tape: Sequence[Mark], regions: Sequence[Region]) -> tuple[list[Step], list[str]]:
+    """The steps of a tape, and what has to be said about them."""
+    training = {mark.argument for mark in tape if mark.kind == marks.FETCH_BEGIN}
     training -= {serial for region in regions for serial in region.serials}
     has_loader = bool(training)
-    splitter = _Splitter(data_is_inferred=not has_loader, boundaries=_boundary_kind(timeline))
-    start = _training_start(timeline, regions)
-    region_at = {i: region for region in regions for i in range(region.first, region.last)}
-    for i in range(start, len(timeline)):
-        now, mark = timeline[i]
-        if i > start and i - 1 not in region_at:
-            splitter.spend(now - timeline[i - 1][0])
-        if i not in region_at and i - 1 not in region_at:
+    splitter = _Splitter(data_is_inferred=not has_loader, boundaries=_boundary_kind(tape))
+    region_at = {i for region in regions for i in range(region.first, region.last)}
+    inside = {i for region in regions for i in range(region.first, region.last + 1)}
+    before: Mark | None = None
+    for i, mark in enumerate(tape):
+        if before is not None and i - 1 not in region_at:
+            splitter.spend(interval(before, mark))
+        if i not in inside:
             splitter.meet(mark)
+            before = mark
+        elif before is not None:
+            before = mark
     updates = splitter.updates
     period = smallest_period([index for index, _ in updates])
     steps = [
@@ -152,16 +156,16 @@ def split_steps(
     return steps, splitter.notes(has_loader, steps)
 
 
-def _training_start(timeline: Sequence[tuple[int, Mark]], regions: Sequence[Region]) -> int:
-    """The first mark that can belong to the first step."""
-    inside = {i for region in regions for i in range(region.first, region.last + 1)}
-    return next((i for i in range(len(timeline)) if i not in inside), len(timeline))
+def interval(start: Mark, end: Mark) -> Interval:
+    """The time between two marks."""
+    known = start.device_ns and end.device_ns
+    return end.host_ns - start.host_ns, end.device_ns - start.device_ns if known else None
 
 
-def _boundary_kind(timeline: Sequence[tuple[int, Mark]]) -> int:
+def _boundary_kind(tape: Sequence[Mark]) -> int:
     """What ends a step: the update, or the backward where no update is seen outside of one."""
     depth = 0
-    for _, mark in timeline:
+    for mark in tape:
         if mark.kind == marks.BACKWARD_BEGIN:
             depth += 1
         elif mark.kind == marks.BACKWARD_END:
@@ -187,8 +191,9 @@ class _Splitter:
         self.updates: list[tuple[int, Step]] = []
         self._inferred_ns = 0
         self._without_module = 0
+        self._nothing_told = 0
 
-    def spend(self, ns: int) -> None:
+    def spend(self, ns: Interval) -> None:
         """Time has passed since the mark before."""
         scope = self._scopes[-1] if self._scopes else None
         if scope == marks.FORWARD_BEGIN:
@@ -198,7 +203,7 @@ class _Splitter:
         elif scope == marks.OPTIMIZER_BEGIN and self._forward_seen:
             self._open.append(_Stretch(ns, False, "optimizer"))
         else:
-            self._step.ns[_SCOPE_PHASE[scope]] += ns
+            self._step.add(_SCOPE_PHASE[scope], ns)
 
     def meet(self, mark: Mark) -> None:
         """A mark opens or closes a scope."""
@@ -237,9 +242,8 @@ class _Splitter:
             self._last_fetch = len(self._open)
             if not mark.flags & marks.STOP:
                 self._step.batches.append(mark.value)
-        elif mark.kind == marks.TRANSFER_END:
-            if not self._forward_seen:
-                self._last_fetch = len(self._open)
+        elif mark.kind == marks.TRANSFER_END and not self._forward_seen:
+            self._last_fetch = len(self._open)
         if mark.kind == self._boundary_kind and self._is_outermost(begin):
             self._end_update(mark)
 
@@ -258,49 +262,57 @@ class _Splitter:
         start = (after_fetch or forwards or [self._last_fetch])[0]
         if not forwards:
             self._without_module += 1
+            if self._boundary_kind == marks.BACKWARD_END and not self._step.batches:
+                start = len(self._open)  # from backward to backward: nothing tells a forward apart
+                self._nothing_told += 1
         for i, stretch in enumerate(self._open):
             if i >= start:
-                self._step.ns["forward"] += stretch.ns
+                self._step.add("forward", stretch.ns)
             elif self._data_is_inferred and self._input_is_fresh and not stretch.is_forward:
-                self._step.ns["data"] += stretch.ns
-                self._inferred_ns += stretch.ns
+                self._step.add("data", stretch.ns)
+                self._inferred_ns += stretch.ns[0]
             else:
-                self._step.ns[stretch.otherwise] += stretch.ns
+                self._step.add(stretch.otherwise, stretch.ns)
         self._open, self._last_fetch = [], 0
         self._forward_seen = self._input_is_fresh = False
 
     def _end_update(self, mark: Mark) -> None:
         for stretch in self._open:
-            self._step.ns[stretch.otherwise] += stretch.ns
+            self._step.add(stretch.otherwise, stretch.ns)
         self._open, self._last_fetch, self._forward_seen = [], 0, False
         self._step.end_host_ns = mark.host_ns
+        self._step.is_probe = bool(mark.flags & marks.PROBE)
         self.updates.append((mark.argument, self._step))
         self._step = Step()
 
     def notes(self, has_loader: bool, steps: list[Step]) -> list[str]:
         """What was not seen, and why."""
-        notes = []
+        notes: list[str] = []
         if not steps:
             return notes
         if self._boundary_kind == marks.BACKWARD_END:
             notes.append(
-                "no optimizer step was seen outside of a backward: a step here ends with its "
-                "backward, and an update written by hand is in 'other'"
+                "no optimizer step was seen: a step here ends with its backward; an update that is "
+                "written by hand, or compiled into one function with the step, is in 'other'"
             )
         if self._inferred_ns:
             notes.append(
                 "no DataLoader was seen: 'data' is the time from the end of a step to its first "
                 "module call, whatever the loop does there"
             )
-        if self._without_module:
+        if self._nothing_told:
+            notes.append("neither a loader nor a module call was seen: only 'backward' can be told")
+        elif self._without_module:
             notes.append(
                 "no module call was seen before some backwards: 'forward' there is all the time "
                 "from the batch to the backward"
             )
             if not has_loader:
-                notes.append("'data' could not be told from 'forward': neither a loader nor a module")
+                notes.append("'data' could not be told from 'forward': there was no loader either")
         if any(step.loss is None for step in steps):
-            notes.append("the loss of some steps is unknown: backward did not start from one number")
+            notes.append(
+                "the loss of some steps is unknown: backward did not start from one number"
+            )
         return notes
 
 
@@ -315,8 +327,9 @@ def _join(parts: list[Step]) -> Step:
     """Several updates that make one step."""
     joined = Step()
     for part in parts:
-        for phase, ns in part.ns.items():
-            joined.ns[phase] += ns
+        for phase, ns in part.host_ns.items():
+            joined.add(phase, (ns, part.device_ns[phase] if part.device_ns else None))
+        joined.is_probe |= part.is_probe
         joined.end_host_ns = part.end_host_ns
         joined.batches += part.batches
         joined.losses += part.losses
@@ -374,15 +387,29 @@ def step_flops(
     return flops, [note] if scaled else []
 
 
-def _table(steps: list[Step], flops: list[float | None]) -> StepTable:
+def _table(steps: list[Step], flops: list[float | None], by_device: bool) -> StepTable:
+    """On a device: phases where its clock was asked, lengths from its clock or from the host's."""
+    phases = [step.device_ns if by_device else step.host_ns for step in steps]
+    totals = [sum((ns or step.host_ns).values()) for ns, step in zip(phases, steps, strict=True)]
+    columns: dict[str, Any] = {
+        f"{phase}_ns": tuple(ns[phase] if ns else None for ns in phases) for phase in PHASES
+    }
     return StepTable(
-        total_ns=tuple(sum(step.ns.values()) for step in steps),
-        **{f"{phase}_ns": tuple(step.ns[phase] for step in steps) for phase in PHASES},  # type: ignore[arg-type]
+        total_ns=tuple(totals),
+        **columns,
+        is_probe=tuple(int(by_device and step.is_probe) for step in steps),
         end_ns=tuple(step.end_host_ns for step in steps),
         samples=tuple(_samples(step) for step in steps),
         loss=tuple(step.loss for step in steps),
         flops=tuple(flops),
     )
+
+
+def _first_load(steps: list[Step], tape: Sequence[Mark]) -> int | None:
+    """How long the first batch took, loader start-up included; only a loader shows that."""
+    if not steps or not any(mark.kind == marks.FETCH_BEGIN for mark in tape):
+        return None
+    return steps[0].host_ns["data"]
 
 
 def _samples(step: Step) -> int | None:

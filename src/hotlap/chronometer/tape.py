@@ -2,7 +2,7 @@
 
 What is in the map survives the process, however it dies. Space is allocated a chunk ahead of the
 writing: on a full disk that is an OSError here, where a sparse map would be a SIGBUS that kills
-the training. A zero host clock ends the tape, so it is written last.
+the training. A zero host clock ends the tape.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from hotlap.chronometer.clock import now_ns
 from hotlap.chronometer.marks import BYTES, WORDS, Mark
 
 CHUNK_BYTES = 1 << 20
+CHUNK_WORDS = CHUNK_BYTES // 8
 MAX_BYTES = 1 << 30
 """Some three million steps. A tape that has reached it stops, and says so."""
 
@@ -28,36 +29,38 @@ class TapeFull(OSError):
 class Tape:
     """Writes marks."""
 
-    __slots__ = ("_file", "_length", "_limit", "cursor", "doubles", "words")
-
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        self._length = 0
-        self._next_chunk()
+        self._chunks: list[memoryview] = []
+        self.n_words = 0
+        self._add_chunk()
 
-    def _next_chunk(self) -> None:
-        if self._length >= MAX_BYTES:
+    def _add_chunk(self) -> None:
+        start = len(self._chunks) * CHUNK_BYTES
+        if start >= MAX_BYTES:
             raise TapeFull(f"the tape is full at {MAX_BYTES >> 20} MiB")
-        os.posix_fallocate(self._file, self._length, CHUNK_BYTES)
-        chunk = memoryview(mmap.mmap(self._file, CHUNK_BYTES, offset=self._length))
-        self.words = chunk.cast("q")
-        self.doubles = chunk.cast("d")
-        self._length += CHUNK_BYTES
-        self._limit = CHUNK_BYTES // 8
-        self.cursor = 0
+        os.posix_fallocate(self._file, start, CHUNK_BYTES)
+        self._chunks.append(memoryview(mmap.mmap(self._file, CHUNK_BYTES, offset=start)))
 
-    def mark(self, code: int, value: int = 0) -> int:
-        """Write a mark; returns its place in `words`."""
-        place = self.cursor
-        if place == self._limit:
-            self._next_chunk()
-            place = 0
-        words = self.words
-        words[place + 1] = code
-        words[place + 2] = value
-        words[place] = now_ns()
-        self.cursor = place + WORDS
-        return place
+    def write(self, words: array[int]) -> None:
+        """Append marks."""
+        done = 0
+        while done < len(words):
+            chunk, place = divmod(self.n_words, CHUNK_WORDS)
+            if chunk == len(self._chunks):
+                self._add_chunk()
+            n = min(len(words) - done, CHUNK_WORDS - place)
+            self._chunks[chunk].cast("q")[place : place + n] = words[done : done + n]
+            self.n_words += n
+            done += n
+
+    def amend(self, word: int, value: int | float) -> None:
+        """Fill in a word that was not known when its mark was written; a float keeps its bits."""
+        chunk, place = divmod(word, CHUNK_WORDS)
+        if isinstance(value, float):
+            self._chunks[chunk].cast("d")[place] = value
+        else:
+            self._chunks[chunk].cast("q")[place] = value
 
     def close(self) -> None:
         """Let go of the file; the maps go with the last reference to them."""

@@ -1,4 +1,4 @@
-"""Validation: the stretches of a timeline that belong to no step.
+"""Validation: the stretches of a tape that belong to no step.
 
 Nothing in a script says 'validation', so it is told by what happens. A pass over a loader is
 training if backwards follow its batches, and validation if only forwards without gradient (or of a
@@ -16,8 +16,6 @@ from hotlap.chronometer import marks
 from hotlap.chronometer.marks import Mark
 from hotlap.records.rank import ValidationPass
 
-Timeline = Sequence[tuple[int, Mark]]
-
 
 @dataclass(slots=True)
 class Region:
@@ -25,7 +23,7 @@ class Region:
 
     first: int
     last: int
-    timeline: Timeline
+    tape: Sequence[Mark]
     serials: set[int] = field(default_factory=set)
 
     def passes(self) -> Iterator[ValidationPass]:
@@ -40,38 +38,44 @@ class Region:
         return next(
             i
             for i in range(self.first, self.last + 1)
-            if self.timeline[i][1].argument == serial
-            and self.timeline[i][1].kind in (marks.ITER_BEGIN, marks.FETCH_BEGIN)
+            if self.tape[i].argument == serial
+            and self.tape[i].kind in (marks.ITER_BEGIN, marks.FETCH_BEGIN)
         )
 
+    @staticmethod
+    def _length_ns(start: Mark, end: Mark) -> int:
+        if start.device_ns and end.device_ns:
+            return end.device_ns - start.device_ns
+        return end.host_ns - start.host_ns
+
     def _pass(self, start: int, end: int) -> ValidationPass:
-        inside = [self.timeline[i][1] for i in range(start, end + 1)]
+        inside = [self.tape[i] for i in range(start, end + 1)]
         fetched = [m for m in inside if m.kind == marks.FETCH_END and not m.flags & marks.STOP]
         lengths = [m.value for m in inside if m.kind == marks.ITER_END and m.value >= 0]
         return ValidationPass(
-            total_ns=self.timeline[end][0] - self.timeline[start][0],
+            total_ns=self._length_ns(self.tape[start], self.tape[end]),
             batches=len(fetched) or sum(m.kind == marks.FORWARD_BEGIN for m in inside),
             full_batches=lengths[0] if lengths and fetched else None,
         )
 
 
-def find_validation(timeline: Timeline) -> list[Region]:
-    """The validation of a timeline, in order."""
-    serials = validation_serials(timeline)
+def find_validation(tape: Sequence[Mark]) -> list[Region]:
+    """The validation on a tape, in order."""
+    serials = validation_serials(tape)
     loader_trains = any(
-        mark.kind == marks.FETCH_BEGIN and mark.argument not in serials for _, mark in timeline
+        mark.kind == marks.FETCH_BEGIN and mark.argument not in serials for mark in tape
     )
-    free = _free_forwards(timeline, serials, loader_trains)
+    free = _free_forwards(tape, serials, loader_trains)
     regions: list[Region] = []
     last_was_validation = False
-    for i, (_, mark) in enumerate(timeline):
+    for i, mark in enumerate(tape):
         belongs = _belongs(mark, i, serials, free)
         if belongs is None:
             continue
         if belongs and last_was_validation:
             regions[-1].last = i
         elif belongs:
-            regions.append(Region(i, i, timeline))
+            regions.append(Region(i, i, tape))
         if belongs and mark.kind in (marks.ITER_BEGIN, marks.FETCH_BEGIN):
             regions[-1].serials.add(mark.argument)
         last_was_validation = belongs
@@ -83,18 +87,21 @@ def _belongs(mark: Mark, i: int, serials: set[int], free: set[int]) -> bool | No
     if mark.kind in (marks.ITER_BEGIN, marks.ITER_END, marks.FETCH_BEGIN, marks.FETCH_END):
         return mark.argument in serials
     if mark.kind in (marks.FORWARD_BEGIN, marks.FORWARD_END):
-        return True if i in free else False
+        return i in free
     if mark.kind in marks.SCOPES or mark.kind in marks.OPENED_BY:
         return None if mark.kind in (marks.TRANSFER_BEGIN, marks.TRANSFER_END) else False
     return None
 
 
-def validation_serials(timeline: Timeline) -> set[int]:
+def validation_serials(tape: Sequence[Mark]) -> set[int]:
     """The passes over loaders that were validation."""
     votes: dict[int, int] = {}
     open_fetch: dict[int, str] = {}
-    for _, mark in timeline:
+    for mark in tape:
         if mark.kind == marks.FETCH_BEGIN:
+            # What was evaluated by now stays so: a loader left half-way sees no more of its own.
+            for serial in [s for s, what in open_fetch.items() if what == "evaluated"]:
+                _vote(votes, serial, open_fetch.pop(serial))
             _vote(votes, mark.argument, open_fetch.get(mark.argument))
             open_fetch[mark.argument] = ""
         elif mark.kind == marks.BACKWARD_BEGIN:
@@ -117,14 +124,14 @@ def is_evaluation(mark: Mark) -> bool:
     return mark.flags & (marks.GRAD | marks.TRAINING) != marks.GRAD | marks.TRAINING
 
 
-def _free_forwards(timeline: Timeline, serials: set[int], loader_trains: bool) -> set[int]:
+def _free_forwards(tape: Sequence[Mark], serials: set[int], loader_trains: bool) -> set[int]:
     """Marks of the forwards that are validation: under a validation loader, or between steps."""
     inside_validation, waits_for_batch = False, True
     under_loader: set[int] = set()
     between: list[set[int]] = [set()]
     scope: set[int] | None = None
     doubtful: set[int] = set()
-    for i, (_, mark) in enumerate(timeline):
+    for i, mark in enumerate(tape):
         if mark.kind == marks.FETCH_BEGIN:
             inside_validation = mark.argument in serials
             waits_for_batch &= inside_validation

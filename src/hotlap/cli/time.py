@@ -50,7 +50,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--warmup",
         type=options.not_negative,
         metavar="N",
-        help="leave the first N steps out of the figures (default: a tenth, at least 1, at most 10)",
+        help="leave the first N steps out of the figures (default: a tenth, 1 to 10)",
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing of hotlap's own")
     options.add_json(parser)
@@ -59,6 +59,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
-        raise UsageError("no command was given; write it last, as in `hotlap time train.py --lr 0.1`")
+        raise UsageError(
+            "no command was given; write it last, as in `hotlap time train.py --lr 0.1`"
+        )
     arguments.command = tuple(command)
     return arguments

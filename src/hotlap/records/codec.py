@@ -12,9 +12,9 @@ import math
 import os
 import tempfile
 import types
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Optional, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hotlap.errors import RecordError
 
@@ -79,7 +79,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
@@ -109,8 +109,8 @@ _UNCHANGED_BY_READING: dict[Any, set[type]] = {
     int: {int},
     float: {float},
     str: {str},
-    Optional[int]: {int, type(None)},
-    Optional[float]: {float, type(None)},
+    (int | None): {int, type(None)},
+    (float | None): {float, type(None)},
 }
 
 

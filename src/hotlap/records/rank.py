@@ -18,15 +18,20 @@ RANK_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """One entry a step; the phases of a step add up to its `total_ns`."""
+    """One entry a step; the phases of a step add up to its `total_ns`.
+
+    On a device the phases are known for some steps only, and None for the others.
+    """
 
     total_ns: tuple[int, ...]
-    data_ns: tuple[int, ...]
-    transfer_ns: tuple[int, ...]
-    forward_ns: tuple[int, ...]
-    backward_ns: tuple[int, ...]
-    optimizer_ns: tuple[int, ...]
-    other_ns: tuple[int, ...]
+    data_ns: tuple[int | None, ...]
+    transfer_ns: tuple[int | None, ...]
+    forward_ns: tuple[int | None, ...]
+    backward_ns: tuple[int | None, ...]
+    optimizer_ns: tuple[int | None, ...]
+    other_ns: tuple[int | None, ...]
+    is_probe: tuple[int, ...]
+    """1 where finding the phases has made the step longer: its length is not a measurement."""
     end_ns: tuple[int, ...]
     """On the host's monotonic clock: what places a step among the power samples."""
     samples: tuple[int | None, ...]
@@ -57,6 +62,7 @@ class RankRecord:
     out_of_memory: bool
     seen: dict[str, int]
     """How often each kind of event was seen: what is told when no step was found."""
+    first_load_ns: int | None
     steps: StepTable
     validations: tuple[ValidationPass, ...]
     device_peak_bytes: int | None

@@ -79,7 +79,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Model FLOPs of all ranks (2 a multiply-add) and their ratio to the chips' dense 16-bit peak."""
+    """Model FLOPs of all ranks, 2 a multiply-add; MFU is against the chips' dense 16-bit peak."""
 
     per_step: float | None
     per_s: float | None

@@ -19,7 +19,7 @@ class RunStore:
         self.root = root
 
     def new_folder(self) -> Path:
-        """Make the folder of a new Run; fails before the training starts if it cannot be written."""
+        """Make the folder of a new Run, or say that it cannot be written before anything starts."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             folder = self._make_unique()
@@ -79,11 +79,14 @@ class RunStore:
                 f"'{name}' names {len(matches)} Runs in {self.root}; give more of the id, "
                 f"for example {matches[-1].name}"
             )
-        raise UsageError(f"no Run '{name}' in {self.root}; `hotlap runs` lists those that are there")
+        raise UsageError(
+            f"no Run '{name}' in {self.root}; `hotlap runs` lists those that are there"
+        )
 
-    def read_all(self) -> Iterator[tuple[Path, Run | RecordError]]:
-        """Every Run, or why it cannot be read."""
-        for folder in self.folders():
+    def read_all(self, last: int | None = None) -> Iterator[tuple[Path, Run | RecordError]]:
+        """Every Run, or the last ones, or why one cannot be read."""
+        folders = list(self.folders())
+        for folder in folders[-last:] if last else folders:
             try:
                 yield folder, Run.read(folder)
             except RecordError as error:

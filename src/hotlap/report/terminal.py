@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from hotlap.records.run import PHASES, Run, Spread
 
@@ -43,7 +44,7 @@ def size(n_bytes: int | None) -> str:
 def render_run(run: Run, where: str) -> str:
     """All that a Run says, on one screen."""
     lines = [f"hotlap: {run.verdict}", ""]
-    if run.step_s and run.phases_s:
+    if run.step_s and run.spreads_s:
         lines += _phase_table(run, run.step_s)
     lines += [f"  {name:<12} {text}" for name, text in _facts(run) if text]
     lines += [f"  note: {note}" for note in run.notes]
@@ -77,14 +78,17 @@ def _facts(run: Run) -> Iterable[tuple[str, str]]:
     yield "steps", steps
     yield "throughput", _throughput(run)
     if run.first_step_load_s is not None:
-        yield "first load", seconds(run.first_step_load_s)
+        yield "first load", f"{seconds(run.first_step_load_s)} for the first batch"
     yield "validation", _validation(run)
     yield "ranks", _ranks(run)
     device = run.memory.device_peak_bytes
     reserved = f" (reserved {size(run.memory.device_reserved_bytes)})" if device is not None else ""
-    yield "memory", (
-        (f"device peak {size(device)}{reserved}, " if device is not None else "")
-        + f"host peak {size(run.memory.host_peak_bytes)}"
+    yield (
+        "memory",
+        (
+            (f"device peak {size(device)}{reserved}, " if device is not None else "")
+            + f"host peak {size(run.memory.host_peak_bytes)}"
+        ),
     )
     yield "power", _power(run)
     yield "FLOPs", _flops(run)
@@ -133,7 +137,14 @@ def _flops(run: Run) -> str:
     if run.flops.per_step is None or run.flops.per_s is None:
         return ""
     mfu = f", MFU {100 * run.flops.mfu:.1f} %" if run.flops.mfu is not None else ""
-    return f"{run.flops.per_step / 1e9:.4g} GFLOP a step, {run.flops.per_s / 1e12:.3g} TFLOP/s{mfu}"
+    return f"{_scaled(run.flops.per_step)}FLOP a step, {_scaled(run.flops.per_s)}FLOP/s{mfu}"
+
+
+def _scaled(value: float) -> str:
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.4g} {prefix}"
+    return f"{value:.4g} "
 
 
 def _loss(run: Run) -> str:
@@ -147,3 +158,54 @@ def command_text(command: Sequence[str], width: int = 50) -> str:
     """A command as it would be typed, shortened."""
     text = shlex.join(command)
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def render_comparison(
+    a: Run, b: Run, ratio: tuple[float, float | None, float | None], notes: Sequence[str]
+) -> str:
+    """Two Runs side by side."""
+    lines = [
+        f"  A  {a.id}  {command_text(a.command)}",
+        f"  B  {b.id}  {command_text(b.command)}",
+        "",
+        f"  {'':<14}{'A':>12}{'B':>12}{'B / A':>9}",
+    ]
+    lines += [_comparison_row(*row) for row in _comparison_rows(a, b)]
+    lines += ["", f"  {_ratio_sentence(*ratio)}"]
+    return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
+
+
+def _comparison_rows(
+    a: Run, b: Run
+) -> Iterable[tuple[str, float | None, float | None, Callable[[Any], str]]]:
+    if a.step_s and b.step_s:
+        yield "step", a.step_s.mean, b.step_s.mean, seconds
+    if a.phases_s and b.phases_s:
+        for phase in PHASES:
+            yield phase, getattr(a.phases_s, phase), getattr(b.phases_s, phase), seconds
+    yield "samples/s", a.samples_per_s, b.samples_per_s, quantity
+    yield "device peak", a.memory.device_peak_bytes, b.memory.device_peak_bytes, size
+    yield "host peak", a.memory.host_peak_bytes, b.memory.host_peak_bytes, size
+    yield "power W", a.power.mean_w, b.power.mean_w, quantity
+    yield "samples/J", a.power.samples_per_j, b.power.samples_per_j, quantity
+    yield "MFU", a.flops.mfu, b.flops.mfu, quantity
+    n = min(len(a.loss), len(b.loss))
+    if n:
+        yield f"loss, step {n}", a.loss[n - 1], b.loss[n - 1], quantity
+
+
+def _comparison_row(name: str, a: float | None, b: float | None, show: Callable[[Any], str]) -> str:
+    if a is None and b is None:
+        return f"  {name:<14}{'unknown':>12}{'unknown':>12}{'-':>9}"
+    ratio = f"{b / a:.3f}" if a and b is not None else "-"
+    return f"  {name:<14}{show(a):>12}{show(b):>12}{ratio:>9}"
+
+
+def _ratio_sentence(value: float, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"B's step is {value:.3f} times as fast; too few steps to tell that from noise"
+    interval = f"95 % interval {low:.3f} to {high:.3f}"
+    if low <= 1.0 <= high:
+        return f"no difference outside the noise: B is {value:.3f} times as fast as A ({interval})"
+    sentence = f"B is {value:.3f} times as fast as A ({interval})"
+    return f"{sentence}: outside the noise of the steps; measure both again to rule out drift"

@@ -1,31 +1,34 @@
-# Found by Python at start-up through PYTHONPATH, in every process of the measured command.
-# It leaves no trace but a wait for `import torch`, and must start on any Python: plain syntax only.
-"""Hands over to hotlap's hooks once torch has been imported."""
+"""Found by Python at start-up through PYTHONPATH, in every process of the measured command.
+
+It leaves no trace but a wait for `import torch`, and then hands over to hotlap's hooks. It must
+start on any Python, also one that is too old for hotlap: plain syntax, nothing imported early.
+"""
 
 import os
 import sys
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 def _chain():
     """Run the sitecustomize that this one stands in front of, and leave sys.path as it was."""
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here or not p]
+    sys.path[:] = [p for p in sys.path if not p or os.path.abspath(p) != here]
     from importlib.machinery import PathFinder
-
-    spec = PathFinder.find_spec("sitecustomize")
-    if spec is None or spec.loader is None:
-        return
     from importlib.util import module_from_spec
 
-    module = module_from_spec(spec)
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
+    spec = PathFinder.find_spec("sitecustomize")
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
 
 
 class _TorchWatcher:
     """A finder that sees the import of torch, once, and finds nothing itself."""
 
     def find_spec(self, name, path=None, target=None):
+        """Have the other finders find torch, and watch what they found being executed."""
         if name != "torch":
             return None
         sys.meta_path.remove(self)
@@ -36,20 +39,28 @@ class _TorchWatcher:
             self._watch(spec.loader)
         return spec
 
-    @staticmethod
-    def _watch(loader):
+    def _watch(self, loader):
         exec_module = loader.exec_module
 
         def exec_and_install(module):
             del loader.exec_module  # the instance's: the class's own shows again
             exec_module(module)
-            try:
-                _leave_marker("torch")
-                _hooks().install(module)
-            except Exception:
-                pass  # fail open: the training matters more than its measurement
+            _quietly(_install, module)
 
         loader.exec_module = exec_and_install
+
+
+def _quietly(function, *arguments):
+    """Fail open: the training matters more than its measurement."""
+    try:
+        function(*arguments)
+    except Exception:
+        return
+
+
+def _install(torch):
+    _leave_marker("torch")
+    _hooks().install(torch)
 
 
 def _hooks():
@@ -60,10 +71,10 @@ def _hooks():
     if "hotlap" not in sys.modules:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         spec = spec_from_file_location(
-            "hotlap",
-            os.path.join(package, "__init__.py"),
-            submodule_search_locations=[package],
+            "hotlap", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
         )
+        assert spec is not None
+        assert spec.loader is not None
         module = module_from_spec(spec)
         sys.modules["hotlap"] = module
         spec.loader.exec_module(module)
@@ -80,9 +91,6 @@ def _leave_marker(name):
 
 
 if os.environ.get("HOTLAP_SESSION") and sys.version_info >= (3, 10):
-    try:
-        _leave_marker("python")
-    except Exception:
-        pass
+    _quietly(_leave_marker, "python")
     sys.meta_path.insert(0, _TorchWatcher())
 _chain()
