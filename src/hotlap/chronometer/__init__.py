@@ -14,8 +14,8 @@
 
 A step and its marks, as a plain loop makes them (time runs to the right):
 
-    | fetch | gap | to(device) | gap | model call, loss | backward | gap | optimizer | gap | fetch ...
-    | data  |other| transfer   |other| forward          | backward |other| optimizer |other| next step
+    | fetch | gap | to(device) | gap | model call, loss | backward | gap | optimizer | gap | fetch
+    | data  |other| transfer   |other| forward          | backward |other| optimizer |other| ...
 
 Nothing is computed in the step but a mark: a clock read and four words put into a buffer.
 """

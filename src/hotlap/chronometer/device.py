@@ -116,8 +116,10 @@ class DeviceClock:
         if self.has_events:
             self._steps.append(self._step)
             self._step = []
-            if len(self._steps) > 1:
-                self._host_is_ahead = not self._is_done(self._steps[-2])
+            if self._steps[-1]:
+                # Where the middle of this step still lies before the device, the host is ahead.
+                middle, _ = self._steps[-1][len(self._steps[-1]) // 2]
+                self._host_is_ahead = not middle.query()
             while len(self._steps) > STEPS_BEHIND and self._is_done(self._steps[0]):
                 self._resolve(self._steps.popleft())
             self._losses.collect()

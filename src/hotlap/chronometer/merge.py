@@ -172,7 +172,7 @@ class Window:
             return []
         return [
             f"the phases were measured on the device in {len(self.split)} of {self.n} steps and "
-            "scaled to the mean step: events in every step would slow this launch-bound training"
+            "scaled to the mean step: the device waits for the host, which events would slow"
         ]
 
     def _seconds(self, rank: RankRecord) -> float:

@@ -218,14 +218,15 @@ class _Splitter:
 
     def _enter(self, mark: Mark) -> None:
         if mark.kind == marks.FORWARD_BEGIN:
-            self._input_is_fresh |= bool(mark.flags & marks.FRESH)
             samples, elements = marks.unpack_input(mark.value)
             if mark.flags & marks.GRAD:
                 self._step.calls.append((mark.argument, elements))
             # A closure is called again and again on one batch; else each forward has its own.
             in_closure = marks.OPTIMIZER_BEGIN in self._scopes
-            if not self._forward_seen and not (in_closure and self._step.inputs):
-                self._step.inputs.append(samples)
+            if not self._forward_seen:
+                self._input_is_fresh = bool(mark.flags & marks.FRESH)
+                if not (in_closure and self._step.inputs):
+                    self._step.inputs.append(samples)
             self._forward_seen = True
         elif mark.kind == marks.BACKWARD_BEGIN:
             self._settle_forward()
