@@ -1,9 +1,9 @@
 """What the chronometer costs a step: the same loop with and without it, in paired blocks.
 
-Two processes run the same loop, one of them started as `hotlap time` starts it. They take turns, a
-block of steps each, in random order within a pair, and never run at the same time: drift of the
-machine falls on both alike. Printed are the median difference of the pairs with its 95 % interval
-(bootstrap), and the requirement.
+One process, started as `hotlap time` starts it, trains one model. The hooks are taken out for one
+block of steps and put back for the next, in random order within a pair: two processes would differ
+by more than is to be measured. Printed are the median difference of the pairs with its 95 %
+interval (bootstrap), and the requirement.
 
     python benchmarks/chronometer_overhead.py            CPU: a launch-bound loop, 8 and 61 modules
     python benchmarks/chronometer_overhead.py --cuda     one GPU: steps of about 1.3 and 20 ms
@@ -12,6 +12,7 @@ machine falls on both alike. Printed are the median difference of the pairs with
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import random
@@ -28,13 +29,13 @@ sys.path.insert(0, str(SRC))
 from hotlap.chronometer.launch import child_environment  # noqa: E402
 from hotlap.chronometer.session import Settings  # noqa: E402
 
-PAIRS = 60
-
 LOOP = """
-import sys, time, torch
+import json, random, sys, time, torch
+import torch.optim.optimizer as optimizer_module
 from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-n_modules, width, batch, n_steps, device = *map(int, sys.argv[1:5]), sys.argv[5]
+n_modules, width, batch, n_steps, n_pairs, device = *map(int, sys.argv[1:6]), sys.argv[6]
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(n_modules - 1)])
@@ -51,6 +52,30 @@ class Endless(IterableDataset):
 
 loader = iter(DataLoader(Endless(), batch_size=None))
 
+HOOKED = [
+    (owner, name, getattr(owner, name))
+    for owner, name in (
+        (torch.nn.Module, "__call__"), (torch.nn.Module, "_wrapped_call_impl"),
+        (torch.autograd, "_engine_run_backward"), (_BaseDataLoaderIter, "__next__"),
+        (torch.Tensor, "to"), (torch.Tensor, "cuda"), (torch.Tensor, "copy_"),
+    )
+    if hasattr(getattr(owner, name), "__wrapped__")
+]
+DICTS = [
+    (hooks, dict(hooks))
+    for hooks in (optimizer_module._global_optimizer_pre_hooks,
+                  optimizer_module._global_optimizer_post_hooks)
+]
+assert len(HOOKED) >= 4 and all(kept for _, kept in DICTS), "the chronometer is not in place"
+
+def switch(on):
+    for owner, name, hooked in HOOKED:
+        setattr(owner, name, hooked if on else hooked.__wrapped__)
+    for hooks, kept in DICTS:
+        hooks.clear()
+        if on:
+            hooks.update(kept)
+
 def steps(n):
     if device == "cuda":
         torch.cuda.synchronize()
@@ -66,10 +91,18 @@ def steps(n):
     return (time.perf_counter() - start) / n
 
 steps(3 * n_steps)
-print(torch.__version__, torch.cuda.get_device_name() if device == "cuda" else "cpu", flush=True)
-for line in sys.stdin:
-    steps(max(3, n_steps // 10))
-    print(steps(n_steps), flush=True)
+order = random.Random(1)
+pairs = []
+for _ in range(n_pairs):
+    pair = {}
+    for on in order.sample([False, True], 2):
+        switch(on)
+        steps(max(5, n_steps // 5))
+        pair[on] = steps(n_steps)
+    pairs.append((pair[False], pair[True]))
+switch(True)
+where = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+print(json.dumps({"torch": torch.__version__, "where": where, "pairs": pairs}))
 """
 
 
@@ -85,25 +118,14 @@ class Case:
     n_steps: int
     device: str
 
-    def start(self, environment: dict[str, str]) -> subprocess.Popen[str]:
-        """A process that runs a block for each line it gets."""
-        sizes = map(str, (self.n_modules, self.width, self.batch, self.n_steps, self.device))
-        return subprocess.Popen(
-            [sys.executable, "-c", LOOP, *sizes],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
 
 CPU_CASES = (
-    Case("CPU loop, 8 modules", "at most 25 + 8 * 0.5 = 29 µs", 8, 16, 4, 400, "cpu"),
-    Case("CPU loop, 61 modules", "at most 25 + 61 * 0.5 = 55.5 µs", 61, 16, 4, 120, "cpu"),
+    Case("loop with 8 modules", "at most 25 + 8 * 0.5 = 29 µs", 8, 16, 4, 200, "cpu"),
+    Case("loop with 61 modules", "at most 25 + 61 * 0.5 = 55.5 µs", 61, 16, 4, 50, "cpu"),
 )
 CUDA_CASES = (
-    Case("launch-bound loop", "at most 2 %", 9, 512, 128, 200, "cuda"),
-    Case("device-bound loop", "under 0.3 %", 8, 8192, 2048, 25, "cuda"),
+    Case("launch-bound loop", "at most 2 %", 7, 512, 128, 200, "cuda"),
+    Case("device-bound loop", "under 0.3 %", 8, 8192, 2048, 20, "cuda"),
 )
 
 
@@ -114,37 +136,26 @@ def bootstrap_interval(values: list[float]) -> tuple[float, float]:
     return medians[50], medians[1949]
 
 
-def one_block(process: subprocess.Popen[str]) -> float:
-    """Seconds a step, over one block."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    return float(process.stdout.readline())
-
-
-def measure(case: Case, folder: str, pairs: int) -> None:
+def measure(case: Case, n_pairs: int) -> None:
     """Measure one case and print one line."""
-    plain = dict(os.environ)
-    timed = child_environment(Settings(folder))
-    processes = {False: case.start(plain), True: case.start(timed)}
-    for process in processes.values():
-        assert process.stdout is not None
-        where = process.stdout.readline().strip()
-    order = random.Random(1)
-    without, difference = [], []
-    for _ in range(pairs):
-        times = {on: one_block(processes[on]) for on in order.sample([False, True], 2)}
-        without.append(times[False])
-        difference.append(times[True] - times[False])
-    for process in processes.values():
-        process.communicate()
-    base, middle = statistics.median(without), statistics.median(difference)
-    low, high = bootstrap_interval(difference)
+    sizes = (case.n_modules, case.width, case.batch, case.n_steps, n_pairs)
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.run(
+            [sys.executable, "-c", LOOP, *map(str, sizes), case.device],
+            env=child_environment(Settings(folder)),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    result = json.loads(process.stdout)
+    without = statistics.median(off for off, _ in result["pairs"])
+    differences = [on - off for off, on in result["pairs"]]
+    middle = statistics.median(differences)
+    low, high = bootstrap_interval(differences)
     print(
-        f"{case.name} ({where}): step {base * 1e6:.1f} µs, chronometer {middle * 1e6:+.1f} µs "
-        f"[{low * 1e6:+.1f}, {high * 1e6:+.1f}] = {100 * middle / base:+.2f} % "
-        f"[{100 * low / base:+.2f}, {100 * high / base:+.2f}]; required: {case.required}",
+        f"{case.name} (torch {result['torch']}, {result['where']}): step {without * 1e6:.1f} µs, "
+        f"chronometer {middle * 1e6:+.1f} µs [{low * 1e6:+.1f}, {high * 1e6:+.1f}] = "
+        f"{100 * middle / without:+.2f} % [{100 * low / without:+.2f}, {100 * high / without:+.2f}]"
+        f"; required: {case.required}",
         flush=True,
     )
 
@@ -153,15 +164,14 @@ def main() -> None:
     """Run the cases."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--cuda", action="store_true")
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--pairs", type=int, default=100)
     arguments = parser.parse_args()
     print(
-        f"python {platform.python_version()}, {arguments.pairs} pairs of blocks, random order "
-        "within a pair; median of the differences and its 95 % interval"
+        f"python {platform.python_version()}, {os.cpu_count()} CPUs, {arguments.pairs} pairs of "
+        "blocks, random order within a pair; median of the differences and its 95 % interval"
     )
-    with tempfile.TemporaryDirectory() as folder:
-        for case in CUDA_CASES if arguments.cuda else CPU_CASES:
-            measure(case, folder, arguments.pairs)
+    for case in CUDA_CASES if arguments.cuda else CPU_CASES:
+        measure(case, arguments.pairs)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class Command:
 
 
 class RunCache:
-    """Runs each command once, two at a time: most of a short training is one core's import of torch.
+    """Runs each command once, two at a time: most of a short training is the import of torch.
 
     Tests that measure time must not share the cores, and do not go through here.
     """

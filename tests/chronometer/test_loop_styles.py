@@ -35,7 +35,7 @@ STYLES: dict[str, Command] = {
     "accelerate-accumulate": command("accelerate_loop.py", "--accumulate", "2"),
     "hf": command("hf_trainer.py"),
     "hf-accumulate": command("hf_trainer.py", "--accumulate", "2"),
-    "ddp": command("torchrun", "--nproc_per_node", "2", "ddp.py"),
+    "ddp": command("torchrun", "--standalone", "--nproc_per_node", "2", "ddp.py"),
     "ddp-spawn": command("ddp_spawn.py"),
     "package": command("python", "-m", "pkg.train"),
     "validate": command("validate.py"),
@@ -105,8 +105,8 @@ def test_losses_are_the_printed_ones_bit_for_bit(
 ) -> None:
     result = runs(command)
     n = BACKWARDS_A_STEP.get(style, 1)
-    for i, rank in enumerate(result.ranks):
-        printed = result.printed_losses(rank=i if style in N_RANKS else None)
+    for rank in result.ranks:
+        printed = result.printed_losses(rank=rank["rank"] if style in N_RANKS else None)
         groups = [printed[k : k + n] for k in range(0, len(printed), n)]
         assert len(printed) == n * result.truth["steps"]
         assert rank["steps"]["loss"] == [sum(group) / len(group) for group in groups]

@@ -26,7 +26,6 @@ from hotlap.chronometer.power import PowerSampler
 
 if TYPE_CHECKING:
     from hotlap.chronometer.session import Session
-    from hotlap.chronometer.tape import Tape
 
 FINISH_TIMEOUT_NS = 10_000_000_000
 STEPS_BEHIND = 2
@@ -67,7 +66,7 @@ class DeviceClock:
         """Whether this step's marks get events."""
         self.end_flags = 0
         """For the mark at the end of this step."""
-        self._losses = DeviceLosses(torch, self._tape)
+        self._losses = DeviceLosses(torch, session)
         properties = torch.cuda.get_device_properties(self._index)
         uuid = str(getattr(properties, "uuid", ""))
         session.facts.write(
@@ -153,7 +152,7 @@ class DeviceClock:
                 self._elapsed_ns += self._last.elapsed_time(event) * 1e6
                 self._spare.append(self._last)
             self._last = event
-            self._tape.amend(word, int(self._elapsed_ns) + 1)
+            self._session.amend(word, int(self._elapsed_ns) + 1)
 
     def memory(self) -> tuple[int, int]:
         """Peak bytes allocated and reserved."""
@@ -179,8 +178,8 @@ class DeviceLosses:
 
     BLOCK = 64
 
-    def __init__(self, torch: Any, tape: Tape) -> None:
-        self._torch, self._tape = torch, tape
+    def __init__(self, torch: Any, session: Session) -> None:
+        self._torch, self._session = torch, session
         self._kept: list[tuple[Any, int, int]] = []
         self._under_way: deque[tuple[Any, Any, list[int]]] = deque()
 
@@ -219,7 +218,7 @@ class DeviceLosses:
                     return
                 arrived.synchronize()
             for word, value in zip(words, host.tolist(), strict=True):
-                self._tape.amend(word, value)
+                self._session.amend(word, value)
             self._under_way.popleft()
 
     def finish(self) -> None:

@@ -146,9 +146,9 @@ def _forward(torch: Any, session: Session) -> None:
         last_inputs[module] = this
         return True
 
-    def begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         if session.thread != get_ident() and not session.adopt_thread(FORWARD_BEGIN):
-            return False
+            return 0
         code, size = FORWARD_BEGIN, 0
         try:
             if module.training:
@@ -173,14 +173,14 @@ def _forward(torch: Any, session: Session) -> None:
         extend((now_ns(), code, size, 0))
         if session.device is not None:
             session.device.mark()
-        return True
+        return code
 
-    def end(opened: bool) -> None:
-        if opened:
+    def end(code: int) -> None:
+        if code:
             session.inside_module = False
-            extend((now_ns(), FORWARD_END, 0, 0))
-            if session.device is not None:
-                session.device.mark()
+            # A forward that trains lasts until its backward; any other one ends here.
+            if code & (GRAD | TRAINING) != GRAD | TRAINING:
+                session.log(FORWARD_END)
 
     names = {
         "__hotlap_session": session,

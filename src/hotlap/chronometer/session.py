@@ -13,9 +13,9 @@ import json
 import os
 import resource
 import socket
+import struct
 import sys
 import threading
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import util as multiprocessing_util
@@ -64,13 +64,43 @@ class Settings:
 class Session:
     """One measured process."""
 
+    # Slots, because hooks read these in every step: as a dict of this size they would be looked up.
+    __slots__ = (
+        "backwards",
+        "begin_optimizer",
+        "boundaries",
+        "broken",
+        "buffer",
+        "cut",
+        "device",
+        "early_notes",
+        "end_optimizer",
+        "facts",
+        "inside_module",
+        "module_indices",
+        "modules",
+        "n_iterators",
+        "next_beat_ns",
+        "next_chore_ns",
+        "noted",
+        "off",
+        "open_optimizers",
+        "optimizers",
+        "serials",
+        "settings",
+        "tape",
+        "thread",
+        "torch",
+        "unscaled",
+    )
+
     def __init__(self, torch: Any, settings: Settings) -> None:
         self.torch = torch
         self.settings = settings
         self.early_notes: list[str] = []
         self.begin_optimizer: Callable[[Any, Any, Any], Any] = lambda *arguments: None
         self.end_optimizer: Callable[[Any, Any, Any], None] = lambda *arguments: None
-        self.buffer = array("q")
+        self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}
         self._reset()
@@ -195,6 +225,17 @@ class Session:
         if self.tape is not None:
             self.tape.write(self.buffer)
             del self.buffer[:]
+
+    def amend(self, word: int, value: int | float) -> None:
+        """Fill in a word of a mark that has been made, on the tape or still in the buffer."""
+        assert self.tape is not None
+        place = word - self.tape.n_words
+        if place < 0:
+            self.tape.amend(word, value)
+        elif isinstance(value, float):
+            (self.buffer[place],) = struct.unpack("=q", struct.pack("=d", value))
+        else:
+            self.buffer[place] = value
 
     def do_chores(self, now: int) -> None:
         """What has to be done now and then, at the end of a step."""

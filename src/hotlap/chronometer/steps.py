@@ -80,10 +80,9 @@ class Step:
 
 @dataclass(slots=True)
 class _Stretch:
-    """Time that has no scope, or a forward's: its phase is settled by what comes after."""
+    """Time in no scope, forwards included: its phase is settled by what comes after."""
 
     ns: Interval
-    is_forward: bool
     otherwise: str
 
 
@@ -186,7 +185,8 @@ class _Splitter:
         self._open: list[_Stretch] = []
         self._last_fetch = 0
         """Where in `_open` the last fetch or transfer ended."""
-        self._forward_seen = False
+        self._forwards: list[int] = []
+        """Where in `_open` module calls began."""
         self._input_is_fresh = False
         self.updates: list[tuple[int, Step]] = []
         self._inferred_ns = 0
@@ -196,42 +196,43 @@ class _Splitter:
     def spend(self, ns: Interval) -> None:
         """Time has passed since the mark before."""
         scope = self._scopes[-1] if self._scopes else None
-        if scope == marks.FORWARD_BEGIN:
-            self._open.append(_Stretch(ns, True, "other"))
-        elif scope is None:
-            self._open.append(_Stretch(ns, False, "other"))
-        elif scope == marks.OPTIMIZER_BEGIN and self._forward_seen:
-            self._open.append(_Stretch(ns, False, "optimizer"))
+        if scope is None:
+            self._open.append(_Stretch(ns, "other"))
+        elif scope == marks.OPTIMIZER_BEGIN and self._forwards:
+            self._open.append(_Stretch(ns, "optimizer"))
         else:
             self._step.add(_SCOPE_PHASE[scope], ns)
 
     def meet(self, mark: Mark) -> None:
         """A mark opens or closes a scope."""
         kind = mark.kind
-        if kind in marks.SCOPES:
-            self._enter(mark)
+        if kind == marks.FORWARD_BEGIN:
+            self._call_module(mark)
+        elif kind in _SCOPE_PHASE:
+            if kind == marks.BACKWARD_BEGIN:
+                self._start_backward(mark)
             self._scopes.append(kind)
         elif kind in marks.OPENED_BY:
             self._leave(mark)
         elif kind == marks.OPTIMIZER_RAISED:
             self._scopes = [s for s in self._scopes if s != marks.OPTIMIZER_BEGIN]
 
-    def _enter(self, mark: Mark) -> None:
-        if mark.kind == marks.FORWARD_BEGIN:
-            samples, elements = marks.unpack_input(mark.value)
-            if mark.flags & marks.GRAD:
-                self._step.calls.append((mark.argument, elements))
+    def _call_module(self, mark: Mark) -> None:
+        samples, elements = marks.unpack_input(mark.value)
+        if mark.flags & marks.GRAD:
+            self._step.calls.append((mark.argument, elements))
+        if not self._forwards:
+            self._input_is_fresh = bool(mark.flags & marks.FRESH)
             # A closure is called again and again on one batch; else each forward has its own.
             in_closure = marks.OPTIMIZER_BEGIN in self._scopes
-            if not self._forward_seen:
-                self._input_is_fresh = bool(mark.flags & marks.FRESH)
-                if not (in_closure and self._step.inputs):
-                    self._step.inputs.append(samples)
-            self._forward_seen = True
-        elif mark.kind == marks.BACKWARD_BEGIN:
-            self._settle_forward()
-            losses = self._step.grad_losses if mark.flags & marks.GRAD else self._step.losses
-            losses.append(_loss(mark.value))
+            if not (in_closure and self._step.inputs):
+                self._step.inputs.append(samples)
+        self._forwards.append(len(self._open))
+
+    def _start_backward(self, mark: Mark) -> None:
+        self._settle_forward()
+        losses = self._step.grad_losses if mark.flags & marks.GRAD else self._step.losses
+        losses.append(_loss(mark.value))
 
     def _leave(self, mark: Mark) -> None:
         begin = marks.OPENED_BY[mark.kind]
@@ -243,7 +244,7 @@ class _Splitter:
             self._last_fetch = len(self._open)
             if not mark.flags & marks.STOP:
                 self._step.batches.append(mark.value)
-        elif mark.kind == marks.TRANSFER_END and not self._forward_seen:
+        elif mark.kind == marks.TRANSFER_END and not self._forwards:
             self._last_fetch = len(self._open)
         if mark.kind == self._boundary_kind and self._is_outermost(begin):
             self._end_update(mark)
@@ -258,10 +259,9 @@ class _Splitter:
         of it. What lies before is not forward: a metric updated after the last step, or the wait
         for a generator.
         """
-        forwards = [i for i, stretch in enumerate(self._open) if stretch.is_forward]
-        after_fetch = [i for i in forwards if i >= self._last_fetch]
-        start = (after_fetch or forwards or [self._last_fetch])[0]
-        if not forwards:
+        after_fetch = [place for place in self._forwards if place >= self._last_fetch]
+        start = (after_fetch or self._forwards or [self._last_fetch])[0]
+        if not self._forwards:
             self._without_module += 1
             if self._boundary_kind == marks.BACKWARD_END and not self._step.batches:
                 start = len(self._open)  # from backward to backward: nothing tells a forward apart
@@ -269,18 +269,17 @@ class _Splitter:
         for i, stretch in enumerate(self._open):
             if i >= start:
                 self._step.add("forward", stretch.ns)
-            elif self._data_is_inferred and self._input_is_fresh and not stretch.is_forward:
+            elif self._data_is_inferred and self._input_is_fresh:
                 self._step.add("data", stretch.ns)
                 self._inferred_ns += stretch.ns[0]
             else:
                 self._step.add(stretch.otherwise, stretch.ns)
-        self._open, self._last_fetch = [], 0
-        self._forward_seen = self._input_is_fresh = False
+        self._open, self._forwards, self._last_fetch = [], [], 0
 
     def _end_update(self, mark: Mark) -> None:
         for stretch in self._open:
             self._step.add(stretch.otherwise, stretch.ns)
-        self._open, self._last_fetch, self._forward_seen = [], 0, False
+        self._open, self._forwards, self._last_fetch = [], [], 0
         self._step.end_host_ns = mark.host_ns
         self._step.is_probe = bool(mark.flags & marks.PROBE)
         self.updates.append((mark.argument, self._step))

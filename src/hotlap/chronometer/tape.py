@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +41,7 @@ class Tape:
         os.posix_fallocate(self._file, start, CHUNK_BYTES)
         self._chunks.append(memoryview(mmap.mmap(self._file, CHUNK_BYTES, offset=start)))
 
-    def write(self, words: array[int]) -> None:
+    def write(self, words: list[int]) -> None:
         """Append marks."""
         done = 0
         while done < len(words):
@@ -50,7 +49,7 @@ class Tape:
             if chunk == len(self._chunks):
                 self._add_chunk()
             n = min(len(words) - done, CHUNK_WORDS - place)
-            self._chunks[chunk].cast("q")[place : place + n] = words[done : done + n]
+            struct.pack_into(f"={n}q", self._chunks[chunk], 8 * place, *words[done : done + n])
             self.n_words += n
             done += n
 
