@@ -129,7 +129,7 @@ class RunCache:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._pool = ThreadPoolExecutor(2)
+        self._pool = ThreadPoolExecutor(3)
         self._futures: dict[Command, Future[Result]] = {}
 
     def start(self, command: Command) -> Future[Result]:

@@ -59,8 +59,10 @@ class DeviceClock:
         self._last: Any = None
         self._elapsed_ns = 0.0
         self._n_ended = 0
+        self._n_in_a_row = 0
         self._last_end_ns = now_ns()
-        self._unprobed_left = 0
+        self.unprobed_left = 0
+        """Steps still to come without events; counted down by the hook that ends a step."""
         self._host_is_ahead = False
         self.has_events = True
         """Whether this step's marks get events."""
@@ -106,9 +108,6 @@ class DeviceClock:
     def step_ended(self) -> None:
         """Read the events that the device has passed, and say whether the next step gets any."""
         self._n_ended += 1
-        if not self.has_events and self._unprobed_left > 1:
-            self._unprobed_left -= 1
-            return
         if self._is_capturing():
             return
         now = now_ns()
@@ -132,14 +131,16 @@ class DeviceClock:
 
     def _choose(self, step_ns: int) -> None:
         """How many steps to leave without events after this one."""
+        self._n_in_a_row += 1
         if self._host_is_ahead or self._n_ended < FIRST_STEPS:
             return
         # Updates of several optimizers make one step together: probe enough of them in a row.
         in_a_row = 1 if len(self._session.optimizers) < 2 else 8
-        if self._n_ended % in_a_row == 0:
+        if self._n_in_a_row >= in_a_row:
             steps = math.ceil(PROBE_COST_NS / (PROBE_SHARE * max(step_ns, 1)))
-            self._unprobed_left = in_a_row * (steps - 1)
-            self.has_events = self._unprobed_left == 0
+            self.unprobed_left = in_a_row * (steps - 1)
+            self.has_events = self.unprobed_left == 0
+            self._n_in_a_row = 0
 
     @staticmethod
     def _is_done(step: list[tuple[Any, int]]) -> bool:
@@ -186,6 +187,8 @@ class DeviceLosses:
     def keep(self, loss: Any, word: int) -> None:
         """Keep a loss by reference, or a copy of one whose memory may be used again."""
         value = loss.detach()
+        if value.dim():
+            value = value.reshape(())
         if loss._is_view() or "torch._inductor.cudagraph_trees" in sys.modules:
             value = value.clone()
         if self._kept and self._kept[-1][0].dtype is not value.dtype:
@@ -202,7 +205,7 @@ class DeviceLosses:
         if not kept:
             return
         with self._torch.no_grad():
-            block = self._torch.stack([value.reshape(()) for value, _ in kept]).double()
+            block = self._torch.stack([value for value, _ in kept]).double()
             host = self._torch.empty(len(kept), dtype=self._torch.float64, pin_memory=True)
             host.copy_(block, non_blocking=True)
         arrived = self._torch.cuda.Event()

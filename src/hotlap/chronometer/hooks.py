@@ -269,15 +269,20 @@ def _optimizer(torch: Any, session: Session) -> None:
             return
         index = session.optimizers.get(id(optimizer), 0)
         now = now_ns()
-        flags = session.device.end_flags if session.device is not None else 0
+        device = session.device
+        flags = device.end_flags if device is not None else 0
         extend((now, OPTIMIZER_END | flags | index << 16, 0, 0))
         session.open_optimizers.pop()
-        if session.device is not None:
-            session.device.mark()
+        if device is not None:
+            device.mark()
         if not session.open_optimizers:
             # The end of the outermost one is a step's, and may be the run's.
             session.boundaries.append(index)
-            if session.device is not None or now > session.next_chore_ns:
+            if device is not None:
+                device.unprobed_left -= 1
+                if device.unprobed_left <= 0:
+                    session.do_chores(now)
+            if now > session.next_chore_ns:
                 session.do_chores(now)
             if session.settings.steps is not None and session.is_last_step():
                 session.cut_run()
@@ -320,9 +325,9 @@ def _transfer(torch: Any, session: Session) -> None:
     def recorded(original: Callable[..., Any], is_from_host: Callable[..., bool]) -> Any:
         @functools.wraps(original)
         def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_tracing() or session.device is None or session.inside_module:
-                return original(self, *args, **kwargs)
             device = session.device
+            if device is None or not device.has_events or session.inside_module or is_tracing():
+                return original(self, *args, **kwargs)
             if (
                 session.thread != get_ident()
                 or not is_from_host(self, args)

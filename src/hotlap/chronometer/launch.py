@@ -10,6 +10,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -226,8 +227,13 @@ def collect_ranks(folder: Path) -> tuple[list[RankRecord], list[str]]:
     """All rank files of a Run; those of processes that were killed are made first."""
     notes = []
     for facts in sorted(folder.glob("*.facts")):
+        alive = _is_alive(facts.stem)
+        if alive:
+            notes.append(
+                f"process {facts.stem} outlives the command: its figures are of this moment"
+            )
         try:
-            fold_rank(facts)
+            fold_rank(facts, keep=alive)
         except Exception as error:
             notes.append(f"what {facts.stem} measured cannot be read: {error}")
     records = []
@@ -239,6 +245,18 @@ def collect_ranks(folder: Path) -> tuple[list[RankRecord], list[str]]:
     for leftover in folder.glob(f"*{CUT_SUFFIX}"):
         leftover.unlink(missing_ok=True)
     return records, notes
+
+
+def _is_alive(stem: str) -> bool:
+    """Whether a measured process of this host, named by host and process id, still runs."""
+    host, _, pid = stem.rpartition("-")
+    if host != socket.gethostname():
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def exit_like(code: int | None) -> int:

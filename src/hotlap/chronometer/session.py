@@ -36,6 +36,8 @@ CHORE_PERIOD_NS = 20_000_000
 HEARTBEAT_NS = 1_000_000_000
 BUFFER_WORDS = 4096
 """A buffer this long goes to the tape although no step has ended: a long validation."""
+FOLD_WORDS = 1 << 21
+"""A longer tape is left to the launcher: reading it takes memory that the training may not have."""
 CUT_SUFFIX = ".cut"
 """A file by which a process tells the launcher that it is ending after the steps asked for."""
 
@@ -246,7 +248,8 @@ class Session:
                 if now > self.next_beat_ns:
                     self._beat(now)
             if self.device is not None:
-                self.device.step_ended()
+                if self.device.unprobed_left <= 0:
+                    self.device.step_ended()
             elif self.torch.cuda.is_initialized():
                 self.device = DeviceClock(self.torch, self)
         except Exception as error:
@@ -339,9 +342,10 @@ class Session:
         self.log(marks.ENDED)
         self.flush()
         tape.close()
-        from hotlap.chronometer.steps import fold_rank  # only needed here: keep the start light
+        if tape.n_words <= FOLD_WORDS:
+            from hotlap.chronometer.steps import fold_rank  # only needed here: keep the start light
 
-        fold_rank(facts.path)
+            fold_rank(facts.path)
 
 
 def first_tensor(value: Any, tensor_type: type, depth: int = 4) -> Any:

@@ -86,13 +86,13 @@ class _Stretch:
     otherwise: str
 
 
-def fold_rank(facts_path: Path) -> Path:
+def fold_rank(facts_path: Path, keep: bool = False) -> Path:
     """Turn the files of a measured process into its rank file, and remove them."""
     stem = facts_path.with_suffix("")
     tape_path = stem.with_name(stem.name + ".tape")
     record = rank_record(list(read_tape(tape_path)), facts_path)
     written = record.write(facts_path.parent)
-    for suffix in (".tape", ".power", ".facts"):
+    for suffix in () if keep else (".tape", ".power", ".facts"):
         stem.with_name(stem.name + suffix).unlink(missing_ok=True)
     return written
 

@@ -17,8 +17,8 @@ from hotlap.chronometer.marks import BYTES, WORDS, Mark
 
 CHUNK_BYTES = 1 << 20
 CHUNK_WORDS = CHUNK_BYTES // 8
-MAX_BYTES = 1 << 30
-"""Some three million steps. A tape that has reached it stops, and says so."""
+MAX_BYTES = 1 << 28
+"""Some million steps. A tape that has reached it stops, and says so."""
 
 
 class TapeFull(OSError):
