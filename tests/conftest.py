@@ -9,27 +9,35 @@ from pathlib import Path
 import pytest
 from running import Command, Result, RunCache, run_hotlap
 
+NEEDS_QUIET = "needs_quiet"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{NEEDS_QUIET}: measures time, so nothing runs beside it")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that measure time go first: the shared commands start with the first test after."""
+    items.sort(key=lambda item: item.get_closest_marker(NEEDS_QUIET) is None)
+
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunCache]:
-    """The result of a shared command: `runs(Command(("plain.py",)))`."""
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunCache]:
+    """The result of a shared command: `runs(Command(("plain.py",)))`.
+
+    What the chosen tests are parametrised with is started at once, in their order.
+    """
     cache = RunCache(tmp_path_factory.mktemp("shared-runs"))
+    for item in request.session.items:
+        callspec = getattr(item, "callspec", None)
+        for value in callspec.params.values() if callspec else ():
+            for command in value if isinstance(value, tuple) else (value,):
+                if isinstance(command, Command):
+                    cache.start(command)
     yield cache
     cache.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _commands_of_this_file(request: pytest.FixtureRequest, runs: RunCache) -> Iterator[None]:
-    """Start what the chosen tests of a file are parametrised with; the next file finds quiet."""
-    for item in request.session.items:
-        if item.path == request.path and isinstance(item, pytest.Function):
-            values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-            for value in values:
-                for command in value if isinstance(value, tuple) else (value,):
-                    if isinstance(command, Command):
-                        runs.start(command)
-    yield
-    runs.settle()
 
 
 @pytest.fixture

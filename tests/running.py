@@ -144,11 +144,6 @@ class RunCache:
         """The result of a command."""
         return self.start(command).result()
 
-    def settle(self) -> None:
-        """Wait until nothing is under way."""
-        for future in self._futures.values():
-            future.exception()
-
     def close(self) -> None:
         """Start nothing more."""
         self._pool.shutdown(cancel_futures=True)

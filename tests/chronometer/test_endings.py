@@ -229,10 +229,11 @@ def test_a_full_disk_stops_the_measuring_and_not_the_training(
     assert kept["loss"] == printed[: result.n_steps]
 
 
+@pytest.mark.parametrize("command", [Command(("odd_batches.py",))])
 def test_a_hook_that_breaks_is_noted_and_the_training_goes_on(
-    hotlap_time: Callable[..., Result],
+    runs: RunCache, command: Command
 ) -> None:
-    result = hotlap_time("odd_batches.py", options=["--quiet"])
+    result = runs(command)
     assert (result.code, result.stderr) == (0, b"")
     assert result.n_steps == result.truth["steps"]
     assert result.run["loss"] == result.printed_losses()

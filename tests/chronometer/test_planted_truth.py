@@ -13,7 +13,7 @@ from statistics import fmean, median
 import pytest
 from running import Result
 
-PLANTED_MS = {"data": 60, "forward": 60, "backward": 60, "optimizer": 60, "other": 60}
+PLANTED_MS = {"data": 50, "forward": 60, "backward": 50, "optimizer": 50, "other": 60}
 SEVERAL_SPINS_A_STEP_MS = {"data": 30, "forward": 45, "backward": 30, "optimizer": 30, "other": 60}
 N_STEPS = 9
 N_LEFT_OUT = 2
@@ -50,10 +50,9 @@ def bound_s(planted_s: float) -> float:
     return max(0.03 * planted_s, 0.3e-3)
 
 
+@pytest.mark.needs_quiet
 @pytest.mark.parametrize("style", STYLES)
-def test_planted_time_is_found_in_its_phase(
-    hotlap_time: Callable[..., Result], style: str
-) -> None:
+def test_planted_time_is_found_in_its_phase(hotlap_time: Callable[..., Result], style: str) -> None:
     result = run_planted(hotlap_time, style)
     planted = {phase: typical_s(values) for phase, values in result.truth["planted"].items()}
     if style == "generator":

@@ -81,7 +81,10 @@ class DeviceClock:
     def mark(self) -> None:
         """Put an event where the last mark was made."""
         if self.has_events:
-            self._put_event()
+            try:
+                self._put_event()
+            except Exception as error:
+                self._session.fault("device clock", error)
 
     def _put_event(self) -> None:
         if self._is_capturing():

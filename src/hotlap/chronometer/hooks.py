@@ -109,11 +109,16 @@ def _data(torch: Any, session: Session) -> None:
         if place:
             samples = -1
             try:
-                tensor = batch[0] if type(batch) in (list, tuple) else batch
-                if type(tensor) is not tensor_type:
+                if type(batch) is tensor_type:
+                    tensor = batch
+                elif type(batch) is list and type(batch[0]) is tensor_type:
+                    tensor = batch[0]
+                else:
                     tensor = first_tensor(batch, tensor_type)
-                if tensor is not None and tensor.dim():
+                if tensor is not None:
                     samples = tensor.size(0)
+            except IndexError:
+                samples = -1  # an empty batch, or a tensor without a dimension
             except Exception as error:
                 session.note(f"samples were not counted: {type(error).__name__}: {error}")
             extend((now_ns(), FETCH_END | place - 1 << 16, samples, 0))
@@ -249,17 +254,17 @@ def _optimizer(torch: Any, session: Session) -> None:
     import torch.optim.optimizer as optimizer_module  # `torch.optim` itself hides it
 
     is_tracing = torch.compiler.is_dynamo_compiling
-    extend = session.buffer.extend
+    extend, optimizers = session.buffer.extend, session.optimizers
 
     def begin(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_tracing():
             return
         if session.thread != get_ident() and not session.adopt_thread(OPTIMIZER_BEGIN):
             return
-        index = session.optimizers.get(id(optimizer))
-        if index is None:
-            index = session.optimizers[id(optimizer)] = len(session.optimizers)
-        session.open_optimizers.append(len(args) > 1 or bool(kwargs.get("closure")))
+        if id(optimizer) not in optimizers:
+            optimizers[id(optimizer)] = len(optimizers)
+        index = optimizers[id(optimizer)]
+        session.open_optimizers.append(len(args) > 1 or "closure" in kwargs)
         extend((now_ns(), OPTIMIZER_BEGIN | index << 16, 0, 0))
         if session.device is not None:
             session.device.mark()
@@ -267,7 +272,7 @@ def _optimizer(torch: Any, session: Session) -> None:
     def end(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_tracing() or session.thread != get_ident() or not session.open_optimizers:
             return
-        index = session.optimizers.get(id(optimizer), 0)
+        index = optimizers.get(id(optimizer), 0)
         now = now_ns()
         device = session.device
         flags = device.end_flags if device is not None else 0

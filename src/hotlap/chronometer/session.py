@@ -71,7 +71,6 @@ class Session:
         "backwards",
         "begin_optimizer",
         "boundaries",
-        "broken",
         "buffer",
         "cut",
         "device",
@@ -105,12 +104,14 @@ class Session:
         self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}
+        self.optimizers: dict[int, int] = {}
         self._reset()
 
     def _reset(self) -> None:
         del self.buffer[:]
         self.serials.clear()
         self.module_indices.clear()
+        self.optimizers.clear()
         self.tape: Tape | None = None
         self.facts: FactsWriter | None = None
         self.device: DeviceClock | None = None
@@ -119,9 +120,7 @@ class Session:
         self.off = False
         self.inside_module = False
         self.noted: set[str] = set()
-        self.broken: set[str] = set()
         self.open_optimizers: list[bool] = []
-        self.optimizers: dict[int, int] = {}
         self.boundaries: list[int] = []
         self.backwards = 0
         self.unscaled: tuple[Any, Any] | None = None
@@ -157,7 +156,7 @@ class Session:
             return False
         try:
             self._open_files()
-        except OSError as error:
+        except Exception as error:
             self.off = True
             self.note(f"nothing was measured in process {os.getpid()}: {error}")
             return False
@@ -189,13 +188,10 @@ class Session:
     # Faults and notes -----------------------------------------------------------------------
 
     def fault(self, hook: str, error: Exception) -> None:
-        """Switch off a hook that broke, or everything if the tape itself has failed."""
-        if isinstance(error, OSError):
-            self.off, self.thread = True, 0
-            self.note(f"measuring stopped after {len(self.boundaries)} steps: {error}")
-            return
-        self.broken.add(hook)
-        self.note(f"the {hook} hook broke and was switched off: {type(error).__name__}: {error}")
+        """Something of ours broke: stop measuring here, say so, and leave the training alone."""
+        self.off, self.thread = True, 0
+        text = f"{type(error).__name__}: {error}"
+        self.note(f"measuring stopped after {len(self.boundaries)} steps, the {hook} broke: {text}")
 
     def note(self, text: str) -> None:
         """Say something once in the Run."""
@@ -225,7 +221,10 @@ class Session:
     def flush(self) -> None:
         """Bring the buffer to the tape."""
         if self.tape is not None:
-            self.tape.write(self.buffer)
+            try:
+                self.tape.write(self.buffer)
+            except Exception as error:
+                self.fault("tape", error)
             del self.buffer[:]
 
     def amend(self, word: int, value: int | float) -> None:
