@@ -64,7 +64,7 @@ class Outcome:
     run: Run
     folder: Path
     seen: dict[str, int]
-    """Where no step was found: what was seen instead."""
+    """What was seen of the command's processes, for one in which no step was found."""
 
 
 def time_command(request: TimeRequest) -> Outcome:
@@ -297,5 +297,5 @@ def describe_seen(seen: dict[str, int]) -> str:
         )
     if not seen.get("torch"):
         return "Python ran, but torch was never imported"
-    events = [f"{n} {name}" for name, n in seen.items() if n and name not in ("python", "torch")]
-    return "torch was imported; seen were " + (", ".join(events) or "no training calls at all")
+    events = [f"{name}: {n}" for name, n in seen.items() if name not in ("python", "torch")]
+    return "torch was imported, but no step was made; seen were " + ", ".join(events)

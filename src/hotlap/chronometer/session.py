@@ -252,7 +252,7 @@ class Session:
             elif self.torch.cuda.is_initialized():
                 self.device = DeviceClock(self.torch, self)
         except Exception as error:
-            self.fault("step", error)
+            self.fault("hook at the step's end", error)
 
     def is_last_step(self) -> bool:
         """Whether the steps that were asked for have been made."""

@@ -31,6 +31,13 @@ from hotlap.records.run import PHASES
 PROCESS_MARKERS = ("python", "torch")
 """Empty files in the Run's folder that say how far hotlap got into the command's processes."""
 
+_SEEN = {
+    marks.FETCH_BEGIN: "batches from a DataLoader",
+    marks.FORWARD_BEGIN: "module calls",
+    marks.BACKWARD_BEGIN: "backwards",
+    marks.OPTIMIZER_BEGIN: "optimizer steps",
+}
+
 _SCOPE_PHASE = {
     marks.ITER_BEGIN: "data",
     marks.FETCH_BEGIN: "data",
@@ -419,18 +426,13 @@ def _samples(step: Step) -> int | None:
 
 
 def _seen(kinds: list[int]) -> dict[str, int]:
-    names = {
-        marks.FETCH_BEGIN: "batches from a DataLoader",
-        marks.FORWARD_BEGIN: "module calls",
-        marks.BACKWARD_BEGIN: "backwards",
-        marks.OPTIMIZER_BEGIN: "optimizer steps",
-    }
-    return {name: kinds.count(kind) for kind, name in names.items()}
+    return {name: kinds.count(kind) for kind, name in _SEEN.items()}
 
 
 def seen_by(records: Sequence[RankRecord], folder: Path) -> dict[str, int]:
     """What all processes of a command were seen to do."""
     seen = {name: int((folder / f".{name}").exists()) for name in PROCESS_MARKERS}
+    seen |= dict.fromkeys(_SEEN.values(), 0)
     for record in records:
         for name, n in record.seen.items():
             seen[name] = seen.get(name, 0) + n
