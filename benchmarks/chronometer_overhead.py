@@ -149,7 +149,8 @@ def measure(case: Case, n_processes: int, rounds: int) -> None:
     half = t * statistics.stdev(differences) / math.sqrt(n_processes)
     print(
         f"{case.name} ({results[0][2]}): step {base * 1e6:.1f} µs, "
-        f"chronometer {mean * 1e6:+.1f} µs [{(mean - half) * 1e6:+.1f}, {(mean + half) * 1e6:+.1f}] = {100 * mean / base:+.2f} % "
+        f"chronometer {mean * 1e6:+.1f} µs "
+        f"[{(mean - half) * 1e6:+.1f}, {(mean + half) * 1e6:+.1f}] = {100 * mean / base:+.2f} % "
         f"[{100 * (mean - half) / base:+.2f}, {100 * (mean + half) / base:+.2f}]; "
         f"required: {case.required}",
         flush=True,

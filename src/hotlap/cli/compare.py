@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     parser = options.Parser(
         prog="hotlap compare",
         description="Show two Runs side by side, their ratio, and whether it is outside the noise.",
-        epilog="A and B are ids, unique parts of ids, folders, or `last`.",
+        epilog="A and B are ids, the start or end of ids, folders, or `last`.",
     )
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B")

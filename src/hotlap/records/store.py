@@ -62,7 +62,7 @@ class RunStore:
                 yield folder
 
     def find(self, name: str) -> Path:
-        """The folder of a Run named by its id, a unique part of it, a path, or `last`."""
+        """The folder of a Run named by its id, the start or end of it, a path, or `last`."""
         path = Path(name)
         if path.name == "run.json" and path.is_file():
             return path.parent
@@ -71,7 +71,9 @@ class RunStore:
         folders = list(self.folders())
         if name == "last" and folders:
             return folders[-1]
-        matches = [folder for folder in folders if name in folder.name] if name else []
+        matches = [
+            f for f in folders if name and (f.name.startswith(name) or f.name.endswith(name))
+        ]
         if len(matches) == 1:
             return matches[0]
         if matches:
