@@ -52,7 +52,7 @@ $(BIN)/pip:
 
 $(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing torch in $(VENV): the first time is a large download"
-	@$(PIP) install -c constraints.txt torch==2.13.0
+	@$(PIP) install -c constraints.txt torch==2.13.0 numpy
 	@echo "Installing hotlap in $(VENV)"
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@

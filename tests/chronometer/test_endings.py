@@ -229,13 +229,17 @@ def test_a_full_disk_stops_the_measuring_and_not_the_training(
     assert kept["loss"] == printed[: result.n_steps]
 
 
-@pytest.mark.parametrize("command", [Command(("odd_batches.py",))])
+@pytest.mark.parametrize("command", [Command(("odd_batches.py",), options=())])
 def test_a_hook_that_breaks_is_noted_and_the_training_goes_on(
     runs: RunCache, command: Command
 ) -> None:
     result = runs(command)
-    assert (result.code, result.stderr) == (0, b"")
+    assert (result.code, result.run["status"]) == (0, "ok")
     assert result.n_steps == result.truth["steps"]
     assert result.run["loss"] == result.printed_losses()
     assert result.run["samples_per_s"] is None
     assert any("planted in values()" in note for note in result.run["notes"])
+    report = result.stderr.decode()
+    assert report.lstrip("\n").startswith(f"hotlap: {result.run['verdict']}\n")
+    assert all(note in report for note in result.run["notes"])
+    assert result.run["id"] in report

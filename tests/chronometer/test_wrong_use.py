@@ -169,7 +169,7 @@ def test_damaged_runs_are_listed_as_such_beside_the_good_ones(store: Path) -> No
 
 # Commands without training: words, exit code, what hotlap says that it saw.
 WITHOUT_TRAINING = {
-    "inference": (("no_training.py",), 7, "1 module calls"),
+    "inference": (("no_training.py",), 7, "module calls: 1"),
     "python without torch": (("python", "-c", "print(1)"), 0, "torch was never imported"),
     "python -S": (("python", "-S", "-c", "print(1)"), 0, "-S"),
     "python -I": (("python", "-I", "-c", "print(1)"), 0, "-I"),

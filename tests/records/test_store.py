@@ -108,18 +108,19 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
         RunStore(tmp_path / "file" / "runs").new_folder()
 
 
-def test_a_run_is_found_by_its_id_a_part_of_it_its_folder_and_last(tmp_path: Path) -> None:
+def test_a_run_is_found_by_its_id_an_end_of_it_its_folder_and_last(tmp_path: Path) -> None:
     first, second = (add_run(tmp_path / "runs", f"20260101-00000{i}-abcde{i}") for i in (1, 2))
     store = RunStore(tmp_path / "runs")
     assert store.find(first.name) == first
     assert store.find("abcde2") == second
+    assert store.find("20260101-000001") == first
     assert store.find(str(first)) == first
     assert store.find(str(first / "run.json")) == first
     assert store.find("last") == second
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("abcde", "2 Runs"), ("zzz", "no Run"), ("", "no Run")]
+    ("name", "words"), [("20260101", "2 Runs"), ("zzz", "no Run"), ("", "no Run")]
 )
 def test_a_name_that_is_not_one_run_is_refused(tmp_path: Path, name: str, words: str) -> None:
     for i in (1, 2):

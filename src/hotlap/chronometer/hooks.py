@@ -42,7 +42,7 @@ from hotlap.chronometer.marks import (
     TRANSFER_BEGIN,
     TRANSFER_END,
 )
-from hotlap.chronometer.session import Session, Settings, first_tensor
+from hotlap.chronometer.session import BACKWARDS_ALONE, Session, Settings, first_tensor
 
 GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
 STOP = marks.STOP << 8
@@ -244,6 +244,8 @@ def _backward(torch: Any, session: Session) -> None:
             extend((now_ns(), BACKWARD_END, 0, 0))
             if session.device is not None:
                 session.device.mark()
+            if session.backwards > BACKWARDS_ALONE and not session.optimizers:
+                session.step_ended(0)
 
     torch.autograd._engine_run_backward = instrument(
         torch.autograd._engine_run_backward, begin, end
@@ -273,24 +275,14 @@ def _optimizer(torch: Any, session: Session) -> None:
         if is_tracing() or session.thread != get_ident() or not session.open_optimizers:
             return
         index = optimizers.get(id(optimizer), 0)
-        now = now_ns()
         device = session.device
         flags = device.end_flags if device is not None else 0
-        extend((now, OPTIMIZER_END | flags | index << 16, 0, 0))
+        extend((now_ns(), OPTIMIZER_END | flags | index << 16, 0, 0))
         session.open_optimizers.pop()
         if device is not None:
             device.mark()
         if not session.open_optimizers:
-            # The end of the outermost one is a step's, and may be the run's.
-            session.boundaries.append(index)
-            if device is not None:
-                device.unprobed_left -= 1
-                if device.unprobed_left <= 0:
-                    session.do_chores(now)
-            if now > session.next_chore_ns:
-                session.do_chores(now)
-            if session.settings.steps is not None and session.is_last_step():
-                session.cut_run()
+            session.step_ended(index)
 
     optimizer_module.register_optimizer_step_pre_hook(begin)
     optimizer_module.register_optimizer_step_post_hook(end)

@@ -205,6 +205,7 @@ class _Job:
                 tuple(notes),
             ),
             warmup=self.warmup,
+            last_step=self.settings.steps,
         )
         run.write(self.folder)
         return Outcome(run, self.folder, {} if run.step_s else seen_by(records, self.folder))

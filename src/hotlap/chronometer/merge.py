@@ -53,10 +53,12 @@ def merge(
     machine: dict[str, Any],
     ending: Ending,
     warmup: int | None,
+    last_step: int | None = None,
 ) -> Run:
-    """One Run of all the ranks of a command."""
+    """One Run of all the ranks of a command; steps after `last_step` were not asked for."""
     ranks, notes = training_ranks(ranks)
     n_steps = min((len(rank.steps.total_ns) for rank in ranks), default=0)
+    n_steps = n_steps if last_step is None else min(n_steps, last_step)
     skip = min(automatic_warmup(n_steps) if warmup is None else warmup, n_steps)
     window = Window(ranks, skip, n_steps)
     phases = window.phases()

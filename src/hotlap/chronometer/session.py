@@ -31,6 +31,8 @@ from hotlap.chronometer.flops import ModuleSnapshots
 from hotlap.chronometer.period import smallest_period
 from hotlap.chronometer.tape import Tape
 
+BACKWARDS_ALONE = 32
+"""After so many backwards without an optimizer step, a backward is taken for the end of a step."""
 CHORE_PERIOD_NS = 20_000_000
 """How much of the time before a SIGKILL can be lost."""
 HEARTBEAT_NS = 1_000_000_000
@@ -238,7 +240,20 @@ class Session:
         else:
             self.buffer[place] = value
 
-    def do_chores(self, now: int) -> None:
+    def step_ended(self, optimizer: int) -> None:
+        """An update was made, or the backward that stands for it."""
+        self.boundaries.append(optimizer)
+        device, now = self.device, self.buffer[-4]
+        if device is not None:
+            device.unprobed_left -= 1
+            if device.unprobed_left <= 0:
+                self._do_chores(now)
+        if now > self.next_chore_ns:
+            self._do_chores(now)
+        if self.settings.steps is not None and self._is_last_step():
+            self._cut_run()
+
+    def _do_chores(self, now: int) -> None:
         """What has to be done now and then, at the end of a step."""
         try:
             if now > self.next_chore_ns:
@@ -254,7 +269,7 @@ class Session:
         except Exception as error:
             self.fault("hook at the step's end", error)
 
-    def is_last_step(self) -> bool:
+    def _is_last_step(self) -> bool:
         """Whether the steps that were asked for have been made."""
         if self.settings.steps is None:
             return False
@@ -299,7 +314,7 @@ class Session:
 
     # The end of the process -----------------------------------------------------------------
 
-    def cut_run(self) -> None:
+    def _cut_run(self) -> None:
         """End the process as a script ends itself; if something swallows that, end it for good."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if not self.cut and self.facts is not None:
