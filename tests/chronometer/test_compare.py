@@ -14,11 +14,11 @@ from hotlap.chronometer.compare import compare, step_ratio
 from hotlap.records import RankRecord, Run
 
 
-def noisy(mean: float, n: int, seed: int, drift: float = 0.0) -> list[float]:
-    """Steps with 5 % of noise, slow and fast stretches of 20 steps, and a drift."""
+def noisy(mean: float, n: int, seed: int) -> list[float]:
+    """Steps with 5 % of noise, and slow and fast stretches of 5 steps."""
     rng = random.Random(seed)
-    slow = [rng.gauss(0, 0.03) for _ in range(n // 20 + 1)]
-    return [mean * (1 + rng.gauss(0, 0.05) + slow[i // 20] + drift * i / n) for i in range(n)]
+    slow = [rng.gauss(0, 0.03) for _ in range(n // 5 + 1)]
+    return [mean * (1 + rng.gauss(0, 0.05) + slow[i // 5]) for i in range(n)]
 
 
 def test_a_clear_difference_is_outside_the_noise() -> None:

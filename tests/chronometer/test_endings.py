@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -112,8 +113,15 @@ class Training:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+
+    def __enter__(self) -> Training:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(ProcessLookupError):  # after a test that failed
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def command_pid(self) -> int:
         """The process that trains."""
@@ -143,11 +151,11 @@ Send = Callable[["subprocess.Popen[bytes]", signal.Signals], None]
 @pytest.mark.parametrize("send", [to_hotlap_alone, to_the_group])
 def test_signals_reach_the_command_exactly_once(tmp_path: Path, send: Send) -> None:
     caught = [signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP]
-    training = Training(tmp_path, "--catch", *(number.name for number in caught))
-    for number in caught:
-        send(training.process, number)
-        time.sleep(0.3)
-    result = training.finish()
+    with Training(tmp_path, "--catch", *(number.name for number in caught)) as training:
+        for number in caught:
+            send(training.process, number)
+            time.sleep(0.3)
+        result = training.finish()
     assert result.truth["signals"] == {number.name: 1 for number in caught}
     assert (result.code, result.run["status"]) == (0, "ok")
     assert result.n_steps == result.truth["steps"]
@@ -161,9 +169,9 @@ def test_signals_reach_the_command_exactly_once(tmp_path: Path, send: Send) -> N
 def test_a_signal_to_hotlap_ends_the_command_as_without(
     tmp_path: Path, send: Send, number: signal.Signals
 ) -> None:
-    training = Training(tmp_path)
-    send(training.process, number)
-    result = training.finish(stop=False)
+    with Training(tmp_path) as training:
+        send(training.process, number)
+        result = training.finish(stop=False)
     assert (result.code, result.run["status"], result.run["exit_code"]) == (
         -number,
         "killed",
@@ -188,11 +196,12 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def test_killing_hotlap_ends_the_command_and_still_leaves_a_run(tmp_path: Path) -> None:
-    training = Training(tmp_path)
-    pid = training.command_pid()
-    training.process.kill()
-    assert wait_for(lambda: gone(pid), 5)
-    assert wait_for(lambda: any((tmp_path / "runs").glob("*/run.json")), 10)
+    with Training(tmp_path) as training:
+        pid = training.command_pid()
+        training.process.kill()
+        assert wait_for(lambda: gone(pid), 5)
+        assert wait_for(lambda: any((tmp_path / "runs").glob("*/run.json")), 10)
+        training.process.wait(timeout=10)
     (path,) = (tmp_path / "runs").glob("*/run.json")
     run = json.loads(path.read_bytes())
     assert (run["status"], run["exit_code"]) == ("killed", -signal.SIGKILL)

@@ -31,12 +31,10 @@ def mlp_step_flops(batch: int = 256) -> int:
 COUNTED = {
     "resnet": (Command(("resnet.py",)), lambda: by_hand().resnet_step_flops()),
     "gpt": (Command(("gpt.py",)), lambda: by_hand().gpt_step_flops()),
-    "compiled-module": (Command(("compiled_model.py", "--style", "module")), mlp_step_flops),
-    "compiled-method": (Command(("compiled_model.py", "--style", "method")), mlp_step_flops),
-    "compiled-sequential": (
-        Command(("compiled_model.py", "--style", "sequential")),
-        mlp_step_flops,
-    ),
+}
+COMPILED = {
+    style: Command(("compiled_model.py", "--style", style))
+    for style in ("module", "method", "sequential")
 }
 
 
@@ -49,6 +47,11 @@ def test_flops_are_those_counted_by_hand(
     assert flops["per_s"] > 0
     assert flops["ceiling_per_s"] is None, "a CPU is not in the chip table"
     assert flops["mfu"] is None
+
+
+@pytest.mark.parametrize("command", COMPILED.values(), ids=list(COMPILED))
+def test_a_compiled_model_has_the_flops_of_the_plain_one(runs: RunCache, command: Command) -> None:
+    assert runs(command).run["flops"]["per_step"] == mlp_step_flops()
 
 
 @pytest.mark.parametrize("command", [Command(("compiled_model.py", "--style", "step"))])

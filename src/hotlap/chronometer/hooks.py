@@ -238,7 +238,7 @@ def _backward(torch: Any, session: Session) -> None:
             session.note(f"losses could not be kept: {type(error).__name__}: {error}")
         return was_inside
 
-    def end(was_inside: bool | None) -> None:
+    def end(was_inside: bool | None, result: Any) -> Any:
         if was_inside is not None:
             session.inside_module = was_inside
             extend((now_ns(), BACKWARD_END, 0, 0))
@@ -246,9 +246,15 @@ def _backward(torch: Any, session: Session) -> None:
                 session.device.mark()
             if session.backwards > BACKWARDS_ALONE and not session.optimizers:
                 session.step_ended(0)
+        return result
+
+    def failed(was_inside: bool | None) -> None:
+        if was_inside is not None:
+            session.inside_module = was_inside
+            session.log(BACKWARD_END | STOP)
 
     torch.autograd._engine_run_backward = instrument(
-        torch.autograd._engine_run_backward, begin, end
+        torch.autograd._engine_run_backward, begin, failed, end
     )
 
 
@@ -303,13 +309,19 @@ def _scaler(torch: Any, session: Session) -> None:
         session.begin_optimizer(optimizer, (optimizer, *args), kwargs)
         return optimizer
 
-    def end_step(optimizer: Any) -> None:
+    def end_step(optimizer: Any, result: Any) -> Any:
         session.end_optimizer(optimizer, (), {})
+        return result
+
+    def failed_step(optimizer: Any) -> None:
+        if session.thread == get_ident():
+            session.open_optimizers.clear()
+            session.log(marks.OPTIMIZER_RAISED)
 
     scaler_class.scale = instrument(
         scaler_class.scale, before_scaling, lambda unscaled: None, after_scaling
     )
-    scaler_class.step = instrument(scaler_class.step, begin_step, end_step)
+    scaler_class.step = instrument(scaler_class.step, begin_step, failed_step, end_step)
 
 
 def _transfer(torch: Any, session: Session) -> None:

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from hotlap.chronometer.guardian import Guardian
 from hotlap.chronometer.merge import Ending, automatic_warmup, merge
 from hotlap.chronometer.power import NVML_VARIABLE
 from hotlap.chronometer.session import CUT_SUFFIX, Settings
-from hotlap.chronometer.steps import fold_rank, seen_by
+from hotlap.chronometer.steps import read_rank, replace_by_rank_file, seen_by
 from hotlap.errors import RecordError, UsageError
 from hotlap.machine.host import describe_host
 from hotlap.records.rank import RankRecord
@@ -207,8 +207,21 @@ class _Job:
             warmup=self.warmup,
             last_step=self.settings.steps,
         )
-        run.write(self.folder)
-        return Outcome(run, self.folder, {} if run.step_s else seen_by(records, self.folder))
+        return Outcome(self._write(run), self.folder, seen_by(records, self.folder))
+
+    def _write(self, run: Run) -> Run:
+        """Write the Run; on a full disk, in the place of the tapes, whose content it has."""
+        try:
+            run.write(self.folder)
+        except OSError:
+            for tape in self.folder.glob("*.tape"):
+                tape.unlink(missing_ok=True)
+            try:
+                run.write(self.folder)
+            except OSError as error:
+                note = f"the Run could not be written to {self.folder}: {error.strerror}"
+                return replace(run, notes=(*run.notes, note))
+        return run
 
     def _status(self, records: Sequence[RankRecord]) -> Status:
         code = self.return_code or 0
@@ -225,27 +238,36 @@ class _Job:
 
 
 def collect_ranks(folder: Path) -> tuple[list[RankRecord], list[str]]:
-    """All rank files of a Run; those of processes that were killed are made first."""
-    notes = []
-    for facts in sorted(folder.glob("*.facts")):
-        alive = _is_alive(facts.stem)
-        if alive:
-            notes.append(
-                f"process {facts.stem} outlives the command: its figures are of this moment"
-            )
-        try:
-            fold_rank(facts, keep=alive)
-        except Exception as error:
-            notes.append(f"what {facts.stem} measured cannot be read: {error}")
-    records = []
+    """All that the ranks of a Run left; of processes that were killed, what is on their tapes."""
+    notes: list[str] = []
+    records: list[RankRecord] = []
     for path in sorted(folder.glob("rank-*.json")):
         try:
             records.append(RankRecord.read(path))
         except RecordError as error:
             notes.append(str(error))
+    for facts in sorted(folder.glob("*.facts")):
+        try:
+            records.append(_fold(facts, notes))
+        except Exception as error:
+            notes.append(f"what {facts.stem} measured cannot be read: {error}")
     for leftover in folder.glob(f"*{CUT_SUFFIX}"):
         leftover.unlink(missing_ok=True)
     return records, notes
+
+
+def _fold(facts: Path, notes: list[str]) -> RankRecord:
+    alive = _is_alive(facts.stem)
+    if alive:
+        notes.append(f"process {facts.stem} outlives the command: its figures are of this moment")
+    record = read_rank(facts)
+    try:
+        if not alive:
+            replace_by_rank_file(facts, record)
+    except OSError as error:
+        # A full disk: the figures reach the Run all the same, the steps one by one do not.
+        notes.append(f"the rank file of {facts.stem} was not written: {error.strerror}")
+    return record
 
 
 def _is_alive(stem: str) -> bool:

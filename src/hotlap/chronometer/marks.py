@@ -40,7 +40,7 @@ FRESH = 4
 PROBE = 1
 """OPTIMIZER_END: the events of this step have made it longer than the others."""
 STOP = 1
-"""FETCH_END: no batch came (the loader was at its end, or raised)."""
+"""FETCH_END: no batch came (the loader was at its end, or raised). BACKWARD_END: it raised."""
 
 PENDING = -1
 NO_LOSS = -2

@@ -179,6 +179,8 @@ class Window:
 
     def _seconds(self, rank: RankRecord) -> float:
         """Time of the measured steps; a probed one counts with the mean of the others."""
+        if not self.timed:
+            return 0.0
         return sum(rank.steps.total_ns[i] for i in self.timed) / 1e9 * self.n / len(self.timed)
 
     def _samples(self, rank: RankRecord) -> int | None:

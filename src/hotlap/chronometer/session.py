@@ -33,6 +33,8 @@ from hotlap.chronometer.tape import Tape
 
 BACKWARDS_ALONE = 32
 """After so many backwards without an optimizer step, a backward is taken for the end of a step."""
+CHORE_EVERY_STEP = 200
+"""So many steps at the start reach the tape one by one; later ones by the period."""
 CHORE_PERIOD_NS = 20_000_000
 """How much of the time before a SIGKILL can be lost."""
 HEARTBEAT_NS = 1_000_000_000
@@ -257,7 +259,9 @@ class Session:
         """What has to be done now and then, at the end of a step."""
         try:
             if now > self.next_chore_ns:
-                self.next_chore_ns = now + CHORE_PERIOD_NS
+                # A short run is kept to its last step, whatever ends it.
+                if len(self.boundaries) > CHORE_EVERY_STEP:
+                    self.next_chore_ns = now + CHORE_PERIOD_NS
                 self.flush()
                 if now > self.next_beat_ns:
                     self._beat(now)
@@ -320,6 +324,7 @@ class Session:
         if not self.cut and self.facts is not None:
             self.cut = True
             self.log(marks.CUT)
+            self.flush()
             self.facts.path.with_suffix(CUT_SUFFIX).touch()
             if on_main_thread:
                 raise SystemExit(0)
@@ -342,6 +347,8 @@ class Session:
         except Exception as error:
             facts.write(note=f"the end of process {os.getpid()} broke: {error}")
         self.tape = None
+        if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
+            _remind_of_interrupt()
 
     def _close(self, tape: Tape, facts: FactsWriter) -> None:
         self.flush()
@@ -351,7 +358,7 @@ class Session:
         self._identify()
         if is_out_of_memory(self.torch):
             facts.write(out_of_memory=True)
-        if self.modules is not None and facts.rank == 0 and self.boundaries:
+        if self.modules is not None and facts.rank == 0 and self.backwards:
             facts.write(flops=self.modules.count())
         self.log(marks.ENDED)
         self.flush()
@@ -360,6 +367,17 @@ class Session:
             from hotlap.chronometer.steps import fold_rank  # only needed here: keep the start light
 
             fold_rank(facts.path)
+
+
+def _remind_of_interrupt() -> None:
+    """Have Python end by SIGINT, as it does after an interrupt that nothing caught.
+
+    It remembers that in a flag which any `exec` of a string clears, and imports of ours exec.
+    """
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return
 
 
 def first_tensor(value: Any, tensor_type: type, depth: int = 4) -> Any:

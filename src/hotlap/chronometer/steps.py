@@ -93,15 +93,21 @@ class _Stretch:
     otherwise: str
 
 
-def fold_rank(facts_path: Path, keep: bool = False) -> Path:
-    """Turn the files of a measured process into its rank file, and remove them."""
-    stem = facts_path.with_suffix("")
-    tape_path = stem.with_name(stem.name + ".tape")
-    record = rank_record(list(read_tape(tape_path)), facts_path)
-    written = record.write(facts_path.parent)
-    for suffix in () if keep else (".tape", ".power", ".facts"):
-        stem.with_name(stem.name + suffix).unlink(missing_ok=True)
-    return written
+def fold_rank(facts_path: Path) -> None:
+    """Turn the files of a measured process into its rank file."""
+    replace_by_rank_file(facts_path, read_rank(facts_path))
+
+
+def read_rank(facts_path: Path) -> RankRecord:
+    """What the files of a measured process say."""
+    return rank_record(list(read_tape(facts_path.with_suffix(".tape"))), facts_path)
+
+
+def replace_by_rank_file(facts_path: Path, record: RankRecord) -> None:
+    """Write the rank file, then remove what it was made from."""
+    record.write(facts_path.parent)
+    for suffix in (".tape", ".power", ".facts"):
+        facts_path.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def rank_record(tape: list[Mark], facts_path: Path) -> RankRecord:
@@ -112,6 +118,8 @@ def rank_record(tape: list[Mark], facts_path: Path) -> RankRecord:
     steps, step_notes = split_steps(scopes, regions)
     by_device = "device" in facts
     flops, flop_notes = step_flops(steps, facts.get("flops"))
+    if facts.get("rank", 0):
+        flop_notes = []  # counted by rank 0 for all
     kinds = [mark.kind for mark in tape]
     known = ("python", "torch", "cuda", "hip", "threads", "device", "device_memory_bytes")
     return RankRecord(
@@ -223,6 +231,8 @@ class _Splitter:
             self._leave(mark)
         elif kind == marks.OPTIMIZER_RAISED:
             self._scopes = [s for s in self._scopes if s != marks.OPTIMIZER_BEGIN]
+            # The update that these losses were for was not made.
+            self._step.losses, self._step.grad_losses = [], []
 
     def _call_module(self, mark: Mark) -> None:
         samples, elements = marks.unpack_input(mark.value)
@@ -251,6 +261,9 @@ class _Splitter:
             self._last_fetch = len(self._open)
             if not mark.flags & marks.STOP:
                 self._step.batches.append(mark.value)
+        elif mark.kind == marks.BACKWARD_END and mark.flags & marks.STOP:
+            (self._step.losses or self._step.grad_losses or [None]).pop()
+            return
         elif mark.kind == marks.TRANSFER_END and not self._forwards:
             self._last_fetch = len(self._open)
         if mark.kind == self._boundary_kind and self._is_outermost(begin):
@@ -318,7 +331,8 @@ class _Splitter:
                 notes.append("'data' could not be told from 'forward': there was no loader either")
         if any(step.loss is None for step in steps):
             notes.append(
-                "the loss of some steps is unknown: backward did not start from one number"
+                "the loss of some steps is unknown: backward did not start from one number, or the "
+                "process ended before its device handed the loss over"
             )
         return notes
 
@@ -369,7 +383,7 @@ def step_flops(
     if not steps:
         return [], []
     if counted is None:
-        return [None] * len(steps), []
+        return [None] * len(steps), ["FLOPs are unknown: the process was ended before the count"]
     called = {str(index) for step in steps for index, _ in step.calls}
     errors = [counted[i]["error"] for i in sorted(called & counted.keys()) if "error" in counted[i]]
     if errors:

@@ -135,6 +135,7 @@ def _free_forwards(tape: Sequence[Mark], serials: set[int], loader_trains: bool)
         if mark.kind == marks.FETCH_BEGIN:
             inside_validation = mark.argument in serials
             waits_for_batch &= inside_validation
+            under_loader |= doubtful  # no backward came: they were part of the validation
             doubtful = set()
         elif mark.kind == marks.FETCH_END and mark.flags & marks.STOP:
             inside_validation = False
@@ -146,15 +147,12 @@ def _free_forwards(tape: Sequence[Mark], serials: set[int], loader_trains: bool)
                 scope.add(i)
         elif mark.kind == marks.FORWARD_BEGIN and inside_validation:
             # With gradients, in training mode: a loss, or training that goes on without a loader.
-            scope = doubtful
-            scope.add(i)
+            doubtful.add(i)
         elif mark.kind == marks.FORWARD_END and scope is not None:
             scope.add(i)
-            under_loader |= doubtful
             scope = None
         elif mark.kind == marks.BACKWARD_BEGIN:
             inside_validation = False
-            under_loader -= doubtful
             doubtful = set()
         elif mark.kind == marks.OPTIMIZER_END:
             waits_for_batch = True

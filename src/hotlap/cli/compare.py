@@ -54,4 +54,7 @@ def _ranks(folder: Path, run: Run) -> list[RankRecord]:
     )
     if not records:
         raise UsageError(f"Run {run.id} has lost its rank files in {folder}; compare needs them")
+    n_steps = run.steps.warmup + run.steps.measured
+    if min(len(record.steps.total_ns) for record in records) < n_steps:
+        raise UsageError(f"{folder} is damaged: its rank files hold fewer than {n_steps} steps")
     return records
