@@ -110,6 +110,12 @@ class DeviceClock:
 
     def step_ended(self) -> None:
         """Read the events that the device has passed, and say whether the next step gets any."""
+        try:
+            self._step_ended()
+        except Exception as error:
+            self._session.fault("device clock", error)
+
+    def _step_ended(self) -> None:
         self._n_ended += 1
         if self._is_capturing():
             return

@@ -245,11 +245,11 @@ class Session:
     def step_ended(self, optimizer: int) -> None:
         """An update was made, or the backward that stands for it."""
         self.boundaries.append(optimizer)
-        device, now = self.device, self.buffer[-4]
+        device, now = self.device, now_ns()
         if device is not None:
             device.unprobed_left -= 1
             if device.unprobed_left <= 0:
-                self._do_chores(now)
+                device.step_ended()
         if now > self.next_chore_ns:
             self._do_chores(now)
         if self.settings.steps is not None and self._is_last_step():
@@ -258,17 +258,13 @@ class Session:
     def _do_chores(self, now: int) -> None:
         """What has to be done now and then, at the end of a step."""
         try:
-            if now > self.next_chore_ns:
-                # A short run is kept to its last step, whatever ends it.
-                if len(self.boundaries) > CHORE_EVERY_STEP:
-                    self.next_chore_ns = now + CHORE_PERIOD_NS
-                self.flush()
-                if now > self.next_beat_ns:
-                    self._beat(now)
-            if self.device is not None:
-                if self.device.unprobed_left <= 0:
-                    self.device.step_ended()
-            elif self.torch.cuda.is_initialized():
+            # A short run is kept to its last step, whatever ends it.
+            if len(self.boundaries) > CHORE_EVERY_STEP:
+                self.next_chore_ns = now + CHORE_PERIOD_NS
+            self.flush()
+            if now > self.next_beat_ns:
+                self._beat(now)
+            if self.device is None and self.torch.cuda.is_initialized():
                 self.device = DeviceClock(self.torch, self)
         except Exception as error:
             self.fault("hook at the step's end", error)
