@@ -1,7 +1,7 @@
 """Start a command under the chronometer, wait for it, and make its Run.
 
-The command gets this process's terminal, standard streams, working folder and process group; two
-environment variables are all that is added. It is timed from here only as a whole.
+The command gets this process's terminal, standard streams, working folder and process group; what
+is added is in three environment variables. It is timed from here only as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -118,6 +118,7 @@ class _Job:
         self.request, self.argv, self.folder = request, argv, folder
         self.warmup = request.warmup
         if request.steps is not None and self.warmup is None:
+            # The steps asked for are nine tenths of the run; its first tenth is the warm-up.
             self.warmup = automatic_warmup(request.steps * 10 // 9)
         total = None if request.steps is None else request.steps + (self.warmup or 0)
         self.settings = Settings(str(folder), total)
@@ -134,24 +135,29 @@ class _Job:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
         try:
             self.begin_ns = now_ns()
-            pid = os.posix_spawnp(
+            pid = self._spawn(mask)
+            guardian = Guardian(FORWARDED, pid, self._finish_orphaned)
+            try:
+                self.return_code = self._wait(pid, guardian, waited_for)
+            finally:
+                guardian.dismiss()
+        finally:
+            self.end_ns = now_ns()
+            _drop_pending(FORWARDED)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _spawn(self, mask: Iterable[int]) -> int:
+        try:
+            return os.posix_spawnp(
                 self.argv[0],
                 self.argv,
                 child_environment(self.settings),
                 setsigmask=mask,
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # python ignores these two
             )
-            guardian = Guardian(FORWARDED, pid, self._finish_orphaned)
-            try:
-                self.return_code = self._wait(pid, guardian, waited_for)
-            finally:
-                guardian.dismiss()
         except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
             raise UsageError(f"{self.argv[0]} cannot be started: {error.strerror}") from None
-        finally:
-            self.end_ns = now_ns()
-            _drop_pending(FORWARDED)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _wait(self, pid: int, guardian: Guardian, signals: set[signal.Signals]) -> int:
         """Forward what is meant for the command until it ends."""

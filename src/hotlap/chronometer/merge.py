@@ -9,6 +9,7 @@ from statistics import fmean, median, pstdev
 from typing import Any
 
 from hotlap import __version__
+from hotlap.chronometer.steps import DATA_IS_INFERRED
 from hotlap.machine.chips import find_chip
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import (
@@ -327,7 +328,7 @@ def verdict(phases: Phases | None, step: Spread | None, ranks: Sequence[RankReco
         return "no training step was measured"
     shares = {phase: getattr(phases, phase) / step.mean for phase in PHASES}
     largest = max(shares, key=lambda phase: shares[phase])
-    inferred = any("no DataLoader was seen" in note for rank in ranks for note in rank.notes)
+    inferred = any(DATA_IS_INFERRED in rank.notes for rank in ranks)
     wording = {
         "data": "of the step passes before the first module call: data, as far as can be seen"
         if inferred

@@ -1,9 +1,9 @@
 """The state of the chronometer inside one measured process.
 
-Hooks put their marks into a buffer; once a step the buffer goes to the tape. Everything here fails
-open: a hook that breaks is switched off and named in the Run, the training goes on. A process
-makes no file before its first mark, so the many processes that merely import torch (loader
-workers, launchers, trackers) leave none.
+Hooks put their marks into a buffer; at the end of a step, of every one at first and then every
+20 ms, the buffer goes to the tape. Everything here fails open: what breaks is switched off and
+named in the Run, the training goes on. A process makes no file before its first mark, so the many
+processes that merely import torch (loader workers, launchers, trackers) leave none.
 """
 
 from __future__ import annotations

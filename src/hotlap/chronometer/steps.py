@@ -31,6 +31,11 @@ from hotlap.records.run import PHASES
 PROCESS_MARKERS = ("python", "torch")
 """Empty files in the Run's folder that say how far hotlap got into the command's processes."""
 
+DATA_IS_INFERRED = (
+    "no DataLoader was seen: 'data' is the time from the end of a step to its first module call, "
+    "whatever the loop does there"
+)
+
 _SEEN = {
     marks.FETCH_BEGIN: "batches from a DataLoader",
     marks.FORWARD_BEGIN: "module calls",
@@ -316,10 +321,7 @@ class _Splitter:
                 "written by hand, or compiled into one function with the step, is in 'other'"
             )
         if self._inferred_ns:
-            notes.append(
-                "no DataLoader was seen: 'data' is the time from the end of a step to its first "
-                "module call, whatever the loop does there"
-            )
+            notes.append(DATA_IS_INFERRED)
         if self._nothing_told:
             notes.append("neither a loader nor a module call was seen: only 'backward' can be told")
         elif self._without_module:
