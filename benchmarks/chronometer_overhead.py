@@ -33,6 +33,8 @@ from hotlap.chronometer.session import Settings  # noqa: E402
 
 STUDENT_T = {3: 3.18, 4: 2.78, 5: 2.57, 7: 2.36, 9: 2.26, 11: 2.20, 15: 2.13}
 STRETCHES = 10
+TOGETHER = 4
+"""Pairs of processes that are started at a time."""
 
 LOOP = """
 import statistics, sys, time, torch
@@ -120,28 +122,41 @@ def one_block(process: subprocess.Popen[str]) -> float:
     return float(process.stdout.readline())
 
 
-def one_process_pair(case: Case, rounds: int, order: random.Random) -> tuple[float, float, str]:
-    """Median step without, median difference, and where it ran."""
+def some_process_pairs(
+    case: Case, n_pairs: int, rounds: int, order: random.Random
+) -> list[tuple[float, float, str]]:
+    """Of each pair: median step without, median difference, and where it ran."""
     with tempfile.TemporaryDirectory() as folder:
         timed = child_environment(Settings(folder))
-        processes = {False: case.start(dict(os.environ)), True: case.start(timed)}
-        for process in processes.values():
-            assert process.stdout is not None
-            where = process.stdout.readline().strip()
-        pairs = []
-        for _ in range(rounds):
-            times = {on: one_block(processes[on]) for on in order.sample([False, True], 2)}
-            pairs.append((times[False], times[True]))
-        for process in processes.values():
-            process.communicate()
-    without = statistics.median(off for off, _ in pairs)
-    return without, statistics.median(on - off for off, on in pairs), where
+        # Started together, because starting takes longer than measuring; one works at a time.
+        pairs = [
+            {False: case.start(dict(os.environ)), True: case.start(timed)} for _ in range(n_pairs)
+        ]
+        for pair in pairs:
+            for process in pair.values():
+                assert process.stdout is not None
+                where = process.stdout.readline().strip()
+        results = []
+        for pair in pairs:
+            times: dict[bool, list[float]] = {False: [], True: []}
+            for _ in range(rounds):
+                for on in order.sample([False, True], 2):
+                    times[on].append(one_block(pair[on]))
+            differences = [on - off for off, on in zip(times[False], times[True], strict=True)]
+            results.append((statistics.median(times[False]), statistics.median(differences), where))
+        for pair in pairs:
+            for process in pair.values():
+                process.communicate()
+    return results
 
 
 def measure(case: Case, n_processes: int, rounds: int) -> None:
     """Measure one case and print one line."""
     order = random.Random(1)
-    results = [one_process_pair(case, rounds, order) for _ in range(n_processes)]
+    results: list[tuple[float, float, str]] = []
+    while len(results) < n_processes:
+        together = min(TOGETHER, n_processes - len(results))
+        results += some_process_pairs(case, together, rounds, order)
     base = statistics.fmean(without for without, _, _ in results)
     differences = [difference for _, difference, _ in results]
     mean = statistics.fmean(differences)
@@ -169,6 +184,8 @@ def main() -> None:
         f"python {platform.python_version()}, {os.cpu_count()} CPUs; {arguments.processes} pairs "
         f"of processes, {arguments.rounds} pairs of blocks each, {STRETCHES} stretches a block"
     )
+    if not arguments.cuda:  # one thread trains: kept on one core it is not moved about
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for case in CUDA_CASES if arguments.cuda else CPU_CASES:
         if arguments.only in case.name:
             measure(case, arguments.processes, arguments.rounds)

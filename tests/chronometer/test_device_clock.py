@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from hotlap.chronometer import device, marks
+from hotlap.chronometer.clock import now_ns
 from hotlap.chronometer.session import Session, Settings
 from hotlap.chronometer.tape import read_tape
 
@@ -84,24 +85,27 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(FakeEvent, "machine", FakeDevice(behind=0), raising=False)
     session = Session(fake, Settings(str(tmp_path)))
     assert session.adopt_thread(marks.FETCH_BEGIN)
-    session.device = device.DeviceClock(fake, session)
+    device.DeviceClock(fake, session)
     return session
+
+
+def end_step(session: Session) -> None:
+    """As the hook that ends a step does."""
+    session.boundaries.append(0)
+    session.unprobed_left -= 1
+    session.step_ended(now_ns())
 
 
 def train(session: Session, n_steps: int) -> None:
     """The marks of so many steps, with losses 0, 1, 2, …"""
-    clock = session.device
-    assert clock is not None
     for step in range(n_steps):
         for kind in (marks.FORWARD_BEGIN, marks.BACKWARD_BEGIN):
             session.log(kind, marks.NO_LOSS if kind == marks.BACKWARD_BEGIN else 0)
-        assert session.tape is not None
-        session.buffer[-2] = marks.PENDING
-        clock.keep_loss(torch.tensor(float(step)), session.tape.n_words + len(session.buffer) - 2)
+        session.keep_loss(torch.tensor(float(step)))
         session.log(marks.BACKWARD_END)
         session.log(marks.OPTIMIZER_BEGIN)
-        session.log(marks.OPTIMIZER_END | clock.end_flags)
-        session.step_ended(0)
+        session.log(marks.OPTIMIZER_END | session.end_flags)
+        end_step(session)
 
 
 def finished_tape(session: Session) -> list[marks.Mark]:
@@ -150,12 +154,9 @@ def test_every_loss_reaches_its_own_backward(session: Session, behind: int) -> N
 
 
 def test_a_loss_changed_in_place_after_its_backward_is_unknown(session: Session) -> None:
-    clock = session.device
-    assert clock is not None
-    assert session.tape is not None
     session.log(marks.BACKWARD_BEGIN, marks.PENDING)
     loss = torch.tensor(1.0)
-    clock.keep_loss(loss, session.tape.n_words + len(session.buffer) - 2)
+    session.keep_loss(loss)
     loss.add_(1.0)
     (mark,) = [m for m in finished_tape(session) if m.kind == marks.BACKWARD_BEGIN]
     assert mark.value == marks.PENDING
@@ -170,6 +171,6 @@ def test_an_error_of_the_device_stops_the_measuring_and_raises_nothing(session: 
 
     clock._is_capturing = broken
     session.log(marks.FORWARD_BEGIN)
-    session.step_ended(0)
+    end_step(session)
     assert session.off
     assert any("device-side assert" in note for note in session.noted)

@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hotlap.chronometer.clock import now_ns
-from hotlap.chronometer.marks import PROBE
+from hotlap.chronometer.marks import PENDING, PROBE
 from hotlap.chronometer.power import PowerSampler
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ class DeviceClock:
         self._n_ended = 0
         self._n_in_a_row = 0
         self._last_end_ns = now_ns()
-        self.unprobed_left = 0
-        """Steps still to come without events; counted down by the hook that ends a step."""
         self._host_is_ahead = False
-        self.has_events = True
-        """Whether this step's marks get events."""
-        self.end_flags = 0
-        """For the mark at the end of this step."""
         self._losses = DeviceLosses(torch, session)
         properties = torch.cuda.get_device_properties(self._index)
         uuid = str(getattr(properties, "uuid", ""))
@@ -77,14 +71,15 @@ class DeviceClock:
             device_uuid=uuid,
         )
         self._power = PowerSampler(session.facts.path, self._index, uuid, session.note)
+        session.device, session.keep_loss = self, self._losses.keep
+        session.has_events, session.unprobed_left = True, 0
 
     def mark(self) -> None:
         """Put an event where the last mark was made."""
-        if self.has_events:
-            try:
-                self._put_event()
-            except Exception as error:
-                self._session.fault("device clock", error)
+        try:
+            self._put_event()
+        except Exception as error:
+            self._session.fault("device clock", error)
 
     def _put_event(self) -> None:
         if self._is_capturing():
@@ -103,11 +98,6 @@ class DeviceClock:
         """Whether a copy made now holds up the training, or runs beside it on its own stream."""
         return bool(self._current_stream(self._index) == self._training_stream)
 
-    def keep_loss(self, loss: Any, word: int) -> None:
-        """Keep a loss; its value reaches the tape some steps later."""
-        if not self._is_capturing():
-            self._losses.keep(loss, word)
-
     def step_ended(self) -> None:
         """Read the events that the device has passed, and say whether the next step gets any."""
         try:
@@ -120,7 +110,7 @@ class DeviceClock:
         if self._is_capturing():
             return
         now = now_ns()
-        if self.has_events:
+        if self._session.has_events:
             self._steps.append(self._step)
             self._step = []
             if self._steps[-1]:
@@ -134,9 +124,10 @@ class DeviceClock:
             self._last_end_ns = now
         else:
             self._last_end_ns = now
-            self.has_events = True
+            self._session.has_events = True
             self._put_event()  # for the end of this step, where the probed one begins
-        self.end_flags = 0 if self._host_is_ahead or not self.has_events else PROBE << 8
+        is_probe = self._session.has_events and not self._host_is_ahead
+        self._session.end_flags = PROBE << 8 if is_probe else 0
 
     def _choose(self, step_ns: int) -> None:
         """How many steps to leave without events after this one."""
@@ -147,8 +138,8 @@ class DeviceClock:
         in_a_row = 1 if len(self._session.optimizers) < 2 else 8
         if self._n_in_a_row >= in_a_row:
             steps = math.ceil(PROBE_COST_NS / (PROBE_SHARE * max(step_ns, 1)))
-            self.unprobed_left = in_a_row * (steps - 1)
-            self.has_events = self.unprobed_left == 0
+            self._session.unprobed_left = in_a_row * (steps - 1)
+            self._session.has_events = self._session.unprobed_left == 0
             self._n_in_a_row = 0
 
     @staticmethod
@@ -190,11 +181,22 @@ class DeviceLosses:
 
     def __init__(self, torch: Any, session: Session) -> None:
         self._torch, self._session = torch, session
+        assert session.tape is not None
+        self._tape = session.tape
+        self._is_capturing = torch._C._cuda_isCurrentStreamCapturing
         self._kept: list[tuple[Any, int, int]] = []
         self._under_way: deque[tuple[Any, Any, list[int]]] = deque()
 
-    def keep(self, loss: Any, word: int) -> None:
-        """Keep a loss by reference, or a copy of one whose memory may be used again."""
+    def keep(self, loss: Any) -> None:
+        """Have a loss put into the last mark; its value reaches it some steps later.
+
+        It is kept by reference, or as a copy where its memory may be used again.
+        """
+        if self._is_capturing():
+            return
+        session = self._session
+        session.buffer[-2] = PENDING
+        word = self._tape.n_words + len(session.buffer) - 2
         value = loss.detach()
         if value.dim():
             value = value.reshape(())

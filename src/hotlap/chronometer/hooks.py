@@ -101,7 +101,7 @@ def _data(torch: Any, session: Session) -> None:
             return 0
         place = 1 + serials.get(id(iterator), 0)
         extend((now_ns(), FETCH_BEGIN | place - 1 << 16, 0, 0))
-        if session.device is not None:
+        if session.has_events:
             session.device.mark()
         return place
 
@@ -122,7 +122,7 @@ def _data(torch: Any, session: Session) -> None:
             except Exception as error:
                 session.note(f"samples were not counted: {type(error).__name__}: {error}")
             extend((now_ns(), FETCH_END | place - 1 << 16, samples, 0))
-            if session.device is not None:
+            if session.has_events:
                 session.device.mark()
         return batch
 
@@ -151,9 +151,9 @@ def _forward(torch: Any, session: Session) -> None:
         last_inputs[module] = this
         return True
 
-    def begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    def begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
         if session.thread != get_ident() and not session.adopt_thread(FORWARD_BEGIN):
-            return 0
+            return None
         code, size = FORWARD_BEGIN, 0
         try:
             if module.training:
@@ -176,26 +176,19 @@ def _forward(torch: Any, session: Session) -> None:
             session.note(f"a forward was only timed: {type(error).__name__}: {error}")
         session.inside_module = True
         extend((now_ns(), code, size, 0))
-        if session.device is not None:
+        if session.has_events:
             session.device.mark()
-        return code
+        # A forward that trains lasts until its backward; any other one has an end of its own.
+        return code & (GRAD | TRAINING) != GRAD | TRAINING
 
-    def end(code: int) -> None:
-        if code:
-            session.inside_module = False
-            # A forward that trains lasts until its backward; any other one ends here.
-            if code & (GRAD | TRAINING) != GRAD | TRAINING:
-                session.log(FORWARD_END)
+    def end(is_marked: bool) -> None:
+        session.log(FORWARD_END)
 
-    names = {
-        "__hotlap_session": session,
-        "__hotlap_is_tracing": torch.compiler.is_dynamo_compiling,
-    }
     module_class.__call__ = module_class._wrapped_call_impl = instrument(
         module_class._wrapped_call_impl,
         begin,
         end,
-        unless=("__hotlap_session.inside_module or __hotlap_is_tracing()", names),
+        outermost=(session, torch.compiler.is_dynamo_compiling),
     )
 
 
@@ -220,7 +213,7 @@ def _backward(torch: Any, session: Session) -> None:
         session.backwards += 1
         was_inside, session.inside_module = session.inside_module, True
         extend((now_ns(), code, NO_LOSS, 0))
-        if session.device is not None:
+        if session.has_events:
             session.device.mark()
         try:
             loss = outputs[0] if type(outputs) is tuple else outputs
@@ -233,7 +226,7 @@ def _backward(torch: Any, session: Session) -> None:
                 if loss.is_cpu:
                     (buffer[-2],) = int_bits(float_bits(loss.item()))
                 else:
-                    session.keep_device_loss(loss)
+                    session.keep_loss(loss)
         except Exception as error:
             session.note(f"losses could not be kept: {type(error).__name__}: {error}")
         return was_inside
@@ -242,10 +235,12 @@ def _backward(torch: Any, session: Session) -> None:
         if was_inside is not None:
             session.inside_module = was_inside
             extend((now_ns(), BACKWARD_END, 0, 0))
-            if session.device is not None:
+            if session.has_events:
                 session.device.mark()
             if session.backwards > BACKWARDS_ALONE and not session.optimizers:
-                session.step_ended(0)
+                session.boundaries.append(0)
+                session.unprobed_left -= 1
+                session.step_ended(now_ns())
         return result
 
     def failed(was_inside: bool | None) -> None:
@@ -274,21 +269,23 @@ def _optimizer(torch: Any, session: Session) -> None:
         index = optimizers[id(optimizer)]
         session.open_optimizers.append(len(args) > 1 or "closure" in kwargs)
         extend((now_ns(), OPTIMIZER_BEGIN | index << 16, 0, 0))
-        if session.device is not None:
+        if session.has_events:
             session.device.mark()
 
     def end(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_tracing() or session.thread != get_ident() or not session.open_optimizers:
             return
         index = optimizers.get(id(optimizer), 0)
-        device = session.device
-        flags = device.end_flags if device is not None else 0
-        extend((now_ns(), OPTIMIZER_END | flags | index << 16, 0, 0))
+        now = now_ns()
+        extend((now, OPTIMIZER_END | session.end_flags | index << 16, 0, 0))
         session.open_optimizers.pop()
-        if device is not None:
-            device.mark()
+        if session.has_events:
+            session.device.mark()
         if not session.open_optimizers:
-            session.step_ended(index)
+            session.boundaries.append(index)
+            session.unprobed_left -= 1
+            if session.unprobed_left <= 0 or now > session.next_chore_ns or session.steps:
+                session.step_ended(now)
 
     optimizer_module.register_optimizer_step_pre_hook(begin)
     optimizer_module.register_optimizer_step_post_hook(end)
@@ -334,9 +331,9 @@ def _transfer(torch: Any, session: Session) -> None:
     def recorded(original: Callable[..., Any], is_from_host: Callable[..., bool]) -> Any:
         @functools.wraps(original)
         def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-            device = session.device
-            if device is None or not device.has_events or session.inside_module or is_tracing():
+            if not session.has_events or session.inside_module or is_tracing():
                 return original(self, *args, **kwargs)
+            device = session.device
             if (
                 session.thread != get_ident()
                 or not is_from_host(self, args)

@@ -32,15 +32,18 @@ except BaseException:
     __hotlap_leave(__hotlap_scope)
     raise
 """
-_UNLESS = """
-if {unless}:
+_OUTERMOST = """
+if __hotlap_guard.inside_module or __hotlap_is_tracing():
     BODY
 else:
     __hotlap_scope = __hotlap_enter({arguments})
     try:
         BODY
     finally:
-        __hotlap_leave(__hotlap_scope)
+        if __hotlap_scope is not None:
+            __hotlap_guard.inside_module = False
+            if __hotlap_scope:
+                __hotlap_leave(__hotlap_scope)
 """
 
 
@@ -49,13 +52,16 @@ def instrument(
     enter: Callable[..., Any],
     leave: Callable[[Any], None],
     returns: Callable[[Any, Any], Any] | None = None,
-    unless: tuple[str, dict[str, Any]] | None = None,
+    outermost: tuple[Any, Callable[[], bool]] | None = None,
 ) -> Any:
     """A copy of `function` that calls `enter(*its arguments)` first and `leave(scope)` last.
 
     With `returns`, that is called instead of `leave` where the function returns: it gets the scope
-    and the value, and returns the value. `unless` is an expression, and the names in it, under
-    which the body runs with nothing added.
+    and the value, and returns the value.
+
+    With `outermost`, an object and a function, only calls outside of all others are marked: those
+    made while the object's `inside_module` is false, which `enter` sets, and the function is. Then
+    a scope of None is left alone, and `leave` is called only for one that is true.
     """
     lines, first_line = inspect.getsourcelines(function)
     source = "".join(lines)
@@ -73,12 +79,10 @@ def instrument(
         names["__hotlap_returns"] = returns
         body = [_SeeReturns().visit(statement) for statement in body]
     template = _PLAIN if returns is None else _SEEING_RETURNS
-    if unless is not None:
-        template = _UNLESS
-        names |= unless[1]
-    text = template.format(
-        arguments=_argument_names(definition), unless=unless[0] if unless else ""
-    )
+    if outermost is not None:
+        template = _OUTERMOST
+        names["__hotlap_guard"], names["__hotlap_is_tracing"] = outermost
+    text = template.format(arguments=_argument_names(definition))
     definition.body = _fill(ast.parse(text).body, body, definition)
     return _build(definition, names, function)
 

@@ -38,6 +38,8 @@ CHORE_EVERY_STEP = 200
 CHORE_PERIOD_NS = 20_000_000
 """How much of the time before a SIGKILL can be lost."""
 HEARTBEAT_NS = 1_000_000_000
+NO_DEVICE = 1 << 60
+"""Steps without events, where there is no device to make any."""
 BUFFER_WORDS = 4096
 """A buffer this long goes to the tape although no step has ended: a long validation."""
 FOLD_WORDS = 1 << 21
@@ -79,9 +81,12 @@ class Session:
         "cut",
         "device",
         "early_notes",
+        "end_flags",
         "end_optimizer",
         "facts",
+        "has_events",
         "inside_module",
+        "keep_loss",
         "module_indices",
         "modules",
         "n_iterators",
@@ -93,15 +98,18 @@ class Session:
         "optimizers",
         "serials",
         "settings",
+        "steps",
         "tape",
         "thread",
         "torch",
+        "unprobed_left",
         "unscaled",
     )
 
     def __init__(self, torch: Any, settings: Settings) -> None:
         self.torch = torch
         self.settings = settings
+        self.steps = settings.steps
         self.early_notes: list[str] = []
         self.begin_optimizer: Callable[[Any, Any, Any], Any] = lambda *arguments: None
         self.end_optimizer: Callable[[Any, Any, Any], None] = lambda *arguments: None
@@ -118,7 +126,15 @@ class Session:
         self.optimizers.clear()
         self.tape: Tape | None = None
         self.facts: FactsWriter | None = None
-        self.device: DeviceClock | None = None
+        self.device: Any = None
+        """The DeviceClock, once there is a device: it sets this and the four that follow."""
+        self.has_events = False
+        """Whether this step's marks get events of the device."""
+        self.end_flags = 0
+        """For the mark at the end of this step."""
+        self.unprobed_left = NO_DEVICE
+        """Steps still to come without events; counted down by the hook that ends a step."""
+        self.keep_loss: Callable[[Any], None] = self._keep_first_loss
         self.modules: ModuleSnapshots | None = None
         self.thread = 0
         self.off = False
@@ -206,14 +222,11 @@ class Session:
 
     # Losses ---------------------------------------------------------------------------------
 
-    def keep_device_loss(self, loss: Any) -> None:
-        """Have a loss on a device put into the last mark; it arrives some steps later."""
+    def _keep_first_loss(self, loss: Any) -> None:
+        """A loss on a device: from now on its clock brings them to the marks, some steps later."""
         if loss.is_cuda:
-            if self.device is None:
-                self.device = DeviceClock(self.torch, self)
-            assert self.tape is not None
-            self.buffer[-2] = marks.PENDING
-            self.device.keep_loss(loss, self.tape.n_words + len(self.buffer) - 2)
+            DeviceClock(self.torch, self)
+            self.keep_loss(loss)
         else:
             self.note(
                 f"the training runs on a '{loss.device.type}' device, which is timed on the host's "
@@ -242,17 +255,13 @@ class Session:
         else:
             self.buffer[place] = value
 
-    def step_ended(self, optimizer: int) -> None:
-        """An update was made, or the backward that stands for it."""
-        self.boundaries.append(optimizer)
-        device, now = self.device, now_ns()
-        if device is not None:
-            device.unprobed_left -= 1
-            if device.unprobed_left <= 0:
-                device.step_ended()
+    def step_ended(self, now: int) -> None:
+        """An update was made, or the backward that stands for it, and there is something to do."""
+        if self.unprobed_left <= 0:
+            self.device.step_ended()
         if now > self.next_chore_ns:
             self._do_chores(now)
-        if self.settings.steps is not None and self._is_last_step():
+        if self.steps is not None and self._is_last_step():
             self._cut_run()
 
     def _do_chores(self, now: int) -> None:
@@ -265,18 +274,16 @@ class Session:
             if now > self.next_beat_ns:
                 self._beat(now)
             if self.device is None and self.torch.cuda.is_initialized():
-                self.device = DeviceClock(self.torch, self)
+                DeviceClock(self.torch, self)
         except Exception as error:
             self.fault("hook at the step's end", error)
 
     def _is_last_step(self) -> bool:
         """Whether the steps that were asked for have been made."""
-        if self.settings.steps is None:
-            return False
         n_updates = len(self.boundaries)
         if len(self.optimizers) > 1:
             n_updates //= smallest_period(self.boundaries)
-        return n_updates >= self.settings.steps
+        return self.steps is not None and n_updates >= self.steps
 
     def _beat(self, now: int) -> None:
         if not self.next_beat_ns:
@@ -287,9 +294,7 @@ class Session:
     def log(self, code: int, value: int = 0) -> None:
         """Make a mark that is none of the hot ones."""
         self.buffer.extend((now_ns(), code, value, 0))
-        if self.device is not None and (
-            code & 0xFF in marks.SCOPES or code & 0xFF in marks.OPENED_BY
-        ):
+        if self.has_events and (code & 0xFF in marks.SCOPES or code & 0xFF in marks.OPENED_BY):
             self.device.mark()
         if len(self.buffer) > BUFFER_WORDS:
             self.flush()
