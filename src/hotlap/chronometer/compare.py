@@ -53,12 +53,13 @@ def compare(
     a: Run, b: Run, a_ranks: Sequence[RankRecord], b_ranks: Sequence[RankRecord]
 ) -> Comparison:
     """Compare two Runs that both have measured steps."""
-    a_steps, b_steps = _lengths(a, a_ranks), _lengths(b, b_ranks)
+    a_steps, b_steps = measured_steps(a, a_ranks), measured_steps(b, b_ranks)
     ratio = step_ratio(a_steps, b_steps)
     return Comparison(a.id, b.id, ratio, ratio.outside_noise, tuple(_notes(a, b)))
 
 
-def _lengths(run: Run, ranks: Sequence[RankRecord]) -> list[float]:
+def measured_steps(run: Run, ranks: Sequence[RankRecord]) -> list[float]:
+    """The length of each measured step, in seconds."""
     skip, n = run.steps.warmup, run.steps.warmup + run.steps.measured
     return Window(ranks, skip, n).lengths_s()
 
@@ -68,15 +69,15 @@ def step_ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     value = fmean(a) / fmean(b)
     if min(len(a), len(b)) < MIN_STEPS:
         return Ratio(value, None, None)
-    a_error, a_freedom = _relative_error(a)
-    b_error, b_freedom = _relative_error(b)
+    a_error, a_freedom = relative_error(a)
+    b_error, b_freedom = relative_error(b)
     error = math.hypot(a_error, b_error)
     freedom = min(a_freedom, b_freedom)
     t = _T[max(known for known in _T if known <= freedom)]
     return Ratio(value, value * math.exp(-t * error), value * math.exp(t * error))
 
 
-def _relative_error(values: Sequence[float]) -> tuple[float, int]:
+def relative_error(values: Sequence[float]) -> tuple[float, int]:
     """Standard error of the mean over the mean, from blocks; and its degrees of freedom."""
     n_blocks = min(N_BLOCKS, len(values) // 2)
     size = len(values) / n_blocks

@@ -48,11 +48,11 @@ GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
 STOP = marks.STOP << 8
 
 
-def install(torch: Any) -> None:
+def install(torch: Any) -> Session | None:
     """Instrument torch in this process; without a launcher's settings, nothing happens."""
     settings = Settings.from_environment()
     if settings is None:
-        return
+        return None
     session = Session(torch, settings)
     hide_from_dynamo(torch, __name__.rpartition(".")[0])
     os.register_at_fork(after_in_child=session.after_fork)
@@ -62,6 +62,7 @@ def install(torch: Any) -> None:
         except Exception as error:
             name = hook.__name__.strip("_")
             session.early_notes.append(f"there is no {name} hook for this torch: {error}")
+    return session
 
 
 def _data(torch: Any, session: Session) -> None:
@@ -171,6 +172,8 @@ def _forward(torch: Any, session: Session) -> None:
                 index = indices.get(id(module))
                 if index is None and session.modules is not None:
                     index = session.modules.add(module, args, kwargs)
+                    if session.new_module is not None:
+                        session.new_module(module, args, kwargs)
                 code |= GRAD | (index or 0) << 16
         except Exception as error:
             session.note(f"a forward was only timed: {type(error).__name__}: {error}")

@@ -38,6 +38,8 @@ if __hotlap_guard.inside_module or __hotlap_is_tracing():
 else:
     __hotlap_scope = __hotlap_enter({arguments})
     try:
+        if __hotlap_guard.around_call is not None and __hotlap_scope is not None:
+            return __hotlap_guard.around_call({arguments})
         BODY
     finally:
         if __hotlap_scope is not None:
@@ -61,7 +63,8 @@ def instrument(
 
     With `outermost`, an object and a function, only calls outside of all others are marked: those
     made while the object's `inside_module` is false, which `enter` sets, and the function is. Then
-    a scope of None is left alone, and `leave` is called only for one that is true.
+    a scope of None is left alone, and `leave` is called only for one that is true. Where the object
+    has an `around_call`, that is called in the place of the body.
     """
     lines, first_line = inspect.getsourcelines(function)
     source = "".join(lines)

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -55,6 +55,10 @@ class TimeRequest:
     runs_dir: Path
     steps: int | None = None
     warmup: int | None = None
+    levers: dict[str, str] = field(default_factory=dict)
+    """What the Run says it was made with; the environment brings them into the processes."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Set for the command, beside what it inherits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ class _Job:
             return os.posix_spawnp(
                 self.argv[0],
                 self.argv,
-                child_environment(self.settings),
+                child_environment(self.settings) | self.request.environment,
                 setsigmask=mask,
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # python ignores these two
             )
@@ -204,6 +208,7 @@ class _Job:
             command=self.request.command,
             started=self.started,
             machine=asdict(describe_host()),
+            levers=self.request.levers,
             ending=Ending(
                 status,
                 0 if cut_short else self.return_code,

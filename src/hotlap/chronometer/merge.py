@@ -55,6 +55,7 @@ def merge(
     ending: Ending,
     warmup: int | None,
     last_step: int | None = None,
+    levers: dict[str, str] | None = None,
 ) -> Run:
     """One Run of all the ranks of a command; steps after `last_step` were not asked for."""
     ranks, notes = training_ranks(ranks)
@@ -76,7 +77,7 @@ def merge(
         hotlap=__version__,
         world_size=ranks[0].world_size if ranks else None,
         machine={**machine, "process": ranks[0].process if ranks else None},
-        levers={},
+        levers=levers or {},
         total_s=ending.total_s,
         steps=Steps(measured=window.n, warmup=skip),
         samples_per_s=window.samples_per_s(),

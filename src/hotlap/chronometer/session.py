@@ -74,6 +74,7 @@ class Session:
 
     # Slots, because hooks read these in every step: as a dict of this size they would be looked up.
     __slots__ = (
+        "around_call",
         "backwards",
         "begin_optimizer",
         "boundaries",
@@ -90,6 +91,7 @@ class Session:
         "module_indices",
         "modules",
         "n_iterators",
+        "new_module",
         "next_beat_ns",
         "next_chore_ns",
         "noted",
@@ -113,6 +115,10 @@ class Session:
         self.early_notes: list[str] = []
         self.begin_optimizer: Callable[[Any, Any, Any], Any] = lambda *arguments: None
         self.end_optimizer: Callable[[Any, Any, Any], None] = lambda *arguments: None
+        self.around_call: Callable[[Any, Any, Any], Any] | None = None
+        """Called in the place of an outermost module call, with module, args and kwargs."""
+        self.new_module: Callable[[Any, Any, Any], None] | None = None
+        """Told of every module that the loop calls, once, before its first training call."""
         self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}

@@ -12,6 +12,8 @@ from hotlap.errors import UsageError
 
 COMMANDS = {
     "time": "run a training command unchanged and say where its step goes",
+    "tune": "find the fastest settings that train the same, each step proven",
+    "run": "run a training command with the settings that `tune` kept",
     "runs": "list what was measured",
     "compare": "two Runs side by side, and whether they differ",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +29,35 @@ def add_runs_dir(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where Runs are kept (default: .hotlap here, or $HOTLAP_RUNS_DIR)",
     )
+
+
+def add_measuring(parser: argparse.ArgumentParser) -> None:
+    """What every command has that runs one of the user's to its end."""
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", help="end the run after N measured steps"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=not_negative,
+        metavar="N",
+        help="leave the first N steps out of the figures (default: a tenth, 1 to 10)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing of hotlap's own")
+    add_json(parser)
+    add_runs_dir(parser)
+
+
+def parse_with_command(
+    parser: argparse.ArgumentParser, argv: Sequence[str], example: str
+) -> argparse.Namespace:
+    """Parse options that are followed by a user's command, which is kept whole."""
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise UsageError(f"no command was given; write it last, as in `{example}`")
+    arguments.command = tuple(command)
+    return arguments
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

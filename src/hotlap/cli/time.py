@@ -5,21 +5,31 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hotlap.cli import options
-from hotlap.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotlap.chronometer.launch import Outcome
 
 
 def main(argv: Sequence[str]) -> int:
     """Run it; the exit code is the command's own."""
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
-    from hotlap.chronometer.launch import TimeRequest, describe_seen, exit_like, time_command
-    from hotlap.report.terminal import render_run
+    from hotlap.chronometer.launch import TimeRequest, exit_like, time_command
 
     outcome = time_command(
         TimeRequest(arguments.command, arguments.runs_dir, arguments.steps, arguments.warmup)
     )
+    return exit_like(finish(outcome, arguments))
+
+
+def finish(outcome: Outcome, arguments: argparse.Namespace) -> int | None:
+    """Tell what was measured; the command's exit code."""
+    from hotlap.chronometer.launch import describe_seen
+    from hotlap.report.terminal import render_run
+
     options.write_result(arguments.json, outcome.run)
     if not arguments.quiet:
         if outcome.run.step_s is None:
@@ -31,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
             )
         else:
             print("\n" + render_run(outcome.run, f"Run {outcome.run.id}"), file=sys.stderr)
-    return exit_like(outcome.run.exit_code)
+    return outcome.run.exit_code
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -43,24 +53,5 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         epilog="COMMAND is a script (train.py --lr 0.1) or any program (torchrun …, python -m …); "
         "everything from its first word on is its own.",
     )
-    parser.add_argument(
-        "--steps", type=options.positive, metavar="N", help="end the run after N measured steps"
-    )
-    parser.add_argument(
-        "--warmup",
-        type=options.not_negative,
-        metavar="N",
-        help="leave the first N steps out of the figures (default: a tenth, 1 to 10)",
-    )
-    parser.add_argument("--quiet", action="store_true", help="print nothing of hotlap's own")
-    options.add_json(parser)
-    options.add_runs_dir(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
-        raise UsageError(
-            "no command was given; write it last, as in `hotlap time train.py --lr 0.1`"
-        )
-    arguments.command = tuple(command)
-    return arguments
+    options.add_measuring(parser)
+    return options.parse_with_command(parser, argv, "hotlap time train.py --lr 0.1")

@@ -66,6 +66,11 @@ def describe_host(root: Path = Path("/"), environ: Mapping[str, str] = os.enviro
     )
 
 
+def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
+    """What the CPU advertises; a virtual machine may advertise what it cannot do."""
+    return frozenset((_field(_read(root / "proc/cpuinfo"), "flags") or "").split())
+
+
 def _cpu_model(cpuinfo: str | None) -> str | None:
     # x86 has "model name", POWER has "cpu", Arm has neither.
     model = _field(cpuinfo, "model name") or _field(cpuinfo, "cpu")

@@ -60,11 +60,13 @@ def _quietly(function, *arguments):
 
 def _install(torch):
     _leave_marker("torch")
-    _hooks().install(torch)
+    session = _module("hotlap.chronometer.hooks").install(torch)
+    for name in filter(None, os.environ.get("HOTLAP_INSTALL", "").split(",")):
+        _module(name).install(torch, session)
 
 
-def _hooks():
-    """hotlap's hooks, by the place of this file: the command's Python need not have hotlap."""
+def _module(name):
+    """A module of hotlap's, by the place of this file: the command's Python need not have it."""
     from importlib import import_module
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -78,7 +80,7 @@ def _hooks():
         module = module_from_spec(spec)
         sys.modules["hotlap"] = module
         spec.loader.exec_module(module)
-    return import_module("hotlap.chronometer.hooks")
+    return import_module(name)
 
 
 def _leave_marker(name):

@@ -1,0 +1,106 @@
+"""`hotlap run`: run a command with the levers of `hotlap.toml`, or with those that are named."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotlap.cli import options
+from hotlap.errors import UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it; the exit code is the command's own."""
+    arguments = _parse(argv)
+    options.check_json_target(arguments.json)
+    from hotlap.chronometer.launch import TimeRequest, time_command
+    from hotlap.cli.time import finish
+    from hotlap.levers import find_levers
+    from hotlap.levers.common.inside import Orders
+    from hotlap.levers.common.workload import read_events
+    from hotlap.tuner.settings import read_settings
+    from hotlap.tuner.trial import environment_of
+    from hotlap.tuner.tune import host_workload
+
+    files = tuple(str(Path(file).resolve()) for file in arguments.lever_file)
+    levers = find_levers(files)
+    workload = host_workload()
+    if arguments.levers is None:
+        values = read_settings(arguments.settings)
+    else:
+        values = _values(arguments.levers, levers, workload)
+    _check(values, levers)
+    environment = environment_of(levers, values, workload)
+    environment |= Orders(values, lever_files=files).to_environment()
+    outcome = time_command(
+        TimeRequest(
+            arguments.command,
+            arguments.runs_dir,
+            arguments.steps,
+            arguments.warmup,
+            levers=values,
+            environment=environment,
+        )
+    )
+    code = finish(outcome, arguments)
+    if not arguments.quiet:
+        _tell(values, environment, read_events(outcome.folder))
+    from hotlap.chronometer.launch import exit_like
+
+    return exit_like(code)
+
+
+def _values(text: str, levers: Sequence, workload: object) -> dict[str, str]:  # type: ignore[type-arg]
+    """`a,b=value` by name; a name alone takes the first value worth trying."""
+    by_name = {lever.name: lever for lever in levers}
+    values: dict[str, str] = {}
+    for word in filter(None, text.split(",")):
+        name, has_value, value = word.partition("=")
+        if name not in by_name:
+            raise UsageError(f"'{name}' is no lever; there are {', '.join(by_name)}")
+        if not has_value:
+            value = (by_name[name].values(workload) or ("on",))[0]
+        values[name] = value
+    return values
+
+
+def _check(values: dict[str, str], levers: Sequence) -> None:  # type: ignore[type-arg]
+    known = {lever.name for lever in levers}
+    for name in values:
+        if name not in known:
+            raise UsageError(f"'{name}' is no lever; there are {', '.join(sorted(known))}")
+
+
+def _tell(values: dict[str, str], environment: dict[str, str], events: object) -> None:
+    """Which levers took effect: a setting that does nothing must not go unseen."""
+    done, failed = events.done, events.failed  # type: ignore[attr-defined]
+    for name, value in values.items():
+        if name in failed:
+            text = f"could not be applied: {failed[name]}"
+        elif name in done:
+            text = "; ".join(dict.fromkeys(done[name]))
+        else:
+            text = "set in the environment" if environment else "found nothing to change"
+        print(f"  lever {name}={value}: {text}", file=sys.stderr)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = options.Parser(
+        prog="hotlap run",
+        usage="hotlap run [options] [--] COMMAND …",
+        description="Run a training command with the levers that `hotlap tune` kept, without a "
+        "change to the script. The Run is kept in .hotlap/, as with `hotlap time`.",
+    )
+    parser.add_argument(
+        "--levers", metavar="A,B=VALUE", help="these levers instead of the settings file"
+    )
+    parser.add_argument(
+        "--settings", type=Path, default=Path("hotlap.toml"), metavar="FILE", help="hotlap.toml"
+    )
+    parser.add_argument(
+        "--lever-file", action="append", default=[], metavar="FILE", help="further levers of yours"
+    )
+    options.add_measuring(parser)
+    return options.parse_with_command(parser, argv, "hotlap run train.py --lr 0.1")

@@ -1,0 +1,194 @@
+"""`hotlap tune`: find the fastest settings that train the same, each step of the climb proven."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hotlap.cli import options
+from hotlap.errors import UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Climb; 0 when it came to its end, 130 when it was interrupted."""
+    arguments = _parse(argv)
+    options.check_json_target(arguments.json)
+    signal.signal(signal.SIGTERM, _interrupt)
+    from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
+
+    request = TuneRequest(
+        command=arguments.command,
+        runs_dir=arguments.runs_dir,
+        output=arguments.output,
+        budget_s=60 * arguments.budget,
+        objective=arguments.objective,
+        memory_limit_bytes=arguments.memory_limit and arguments.memory_limit * 2**30,
+        allowed=tuple("batch_size" if name == "batch" else name for name in arguments.allow),
+        only=tuple(arguments.only),
+        skipped=tuple(arguments.skip),
+        steps=arguments.steps,
+        lever_files=tuple(str(Path(file).resolve()) for file in arguments.lever_file),
+        in_place=arguments.in_place,
+        fresh=arguments.fresh,
+    )
+    display = Display(arguments.quiet)
+    watcher = Watcher(display.started, display.baseline, display.rung, display.note)
+    tuning = Tuning(request, watcher)
+    _check_output(arguments.output)
+    if arguments.sweep:
+        return _sweep(tuning, arguments, display)
+    from hotlap.report.ladder import render_header, render_ladder
+
+    display.line(render_header(request.command, request.budget_s))
+    ladder = tuning.climb()
+    options.write_result(arguments.json, ladder)
+    display.line(render_ladder(ladder, str(arguments.output)))
+    if arguments.prove and ladder.levers and ladder.status != "interrupted":
+        _prove(tuning, ladder.levers, arguments, display)
+    if ladder.status == "interrupted":
+        display.line("  interrupted: the same command goes on where it was")
+        return 130
+    return 0
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _sweep(tuning: Any, arguments: argparse.Namespace, display: Display) -> int:
+    from hotlap.report.ladder import render_sweep
+    from hotlap.tuner.sweep import sweep_batch
+
+    points = sweep_batch(tuning)
+    options.write_result(arguments.json, points)
+    display.line(render_sweep(points))
+    return 0
+
+
+def _prove(
+    tuning: Any, levers: Mapping[str, str], arguments: argparse.Namespace, display: Display
+) -> None:
+    from hotlap.report.ladder import render_proof
+    from hotlap.tuner.prove import prove
+
+    display.line(render_proof(prove(tuning, levers, arguments.prove, arguments.seeds)))
+
+
+def _check_output(path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"--output {path} cannot be written: it is a folder, or its folder is not")
+
+
+class Display:
+    """Lines on stderr; on a terminal also what is being tried right now."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_live = sys.stderr.isatty() and not quiet
+        self._n_started, self._began = 0, time.monotonic()
+
+    def line(self, text: str) -> None:
+        """Print something that stays."""
+        if not self._quiet:
+            print(("\r\x1b[K" if self._is_live else "") + text, file=sys.stderr, flush=True)
+
+    def started(self, levers: Mapping[str, str]) -> None:
+        """A trial has begun."""
+        from hotlap.report.ladder import settings_text
+
+        self._n_started += 1
+        text = f"  trial {self._n_started}, {time.monotonic() - self._began:.0f} s: "
+        if self._is_live:
+            line = (text + settings_text(levers))[:100]
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    def baseline(self, trial: Any, workload: Any) -> None:
+        """The baseline has been measured."""
+        from hotlap.report.ladder import render_baseline
+        from hotlap.tuner.bench import rate
+
+        self.line(render_baseline(trial, rate(trial) or 0.0, workload))
+
+    def rung(self, rung: Any) -> None:
+        """A rung has been decided."""
+        from hotlap.report.ladder import render_rung
+
+        if rung.state not in ("not applicable", "not allowed"):
+            self.line(render_rung(rung))
+
+    def note(self, text: str) -> None:
+        """Something a user should know."""
+        self.line(f"  note: {text}")
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"'{text}' was found; a number above zero is expected")
+    return value
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = options.Parser(
+        prog="hotlap tune",
+        usage="hotlap tune [options] [--] COMMAND …",
+        description="Measure a training command, then try levers one by one in short runs of it: "
+        "kept is what makes it faster by more than the noise and trains the same. Trials run in "
+        "a copy of this folder. Writes hotlap.toml, which `hotlap run` applies.",
+        epilog="The command itself is not changed; at the end the edits are shown that would have "
+        "the same effect in its source.",
+    )
+    parser.add_argument(
+        "--budget", type=_minutes, default=15.0, metavar="MIN", help="minutes to take (15)"
+    )
+    parser.add_argument(
+        "--objective", choices=("time", "memory", "energy"), default="time", help="what to better"
+    )
+    parser.add_argument(
+        "--memory-limit", type=_minutes, metavar="GIB", help="peak memory that is not exceeded"
+    )
+    parser.add_argument(
+        "--allow",
+        type=_names,
+        default=[],
+        metavar="A,B",
+        help="levers that change the maths and may be kept all the same, such as batch",
+    )
+    parser.add_argument("--only", type=_names, default=[], metavar="A,B", help="only these levers")
+    parser.add_argument("--skip", type=_names, default=[], metavar="A,B", help="not these levers")
+    parser.add_argument(
+        "--steps", type=options.positive, metavar="N", help="measured steps a trial (by time)"
+    )
+    parser.add_argument(
+        "--prove", type=options.positive, metavar="N", help="then train both to N steps and compare"
+    )
+    parser.add_argument(
+        "--seeds", type=options.positive, default=3, metavar="K", help="seeds for --prove (3)"
+    )
+    parser.add_argument(
+        "--sweep", choices=("batch",), help="only record rate, memory and power by batch size"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("hotlap.toml"), metavar="FILE", help="settings file"
+    )
+    parser.add_argument(
+        "--lever-file", action="append", default=[], metavar="FILE", help="further levers of yours"
+    )
+    parser.add_argument("--in-place", action="store_true", help="run trials here, not in a copy")
+    parser.add_argument("--fresh", action="store_true", help="do not resume an interrupted climb")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    options.add_json(parser)
+    options.add_runs_dir(parser)
+    return options.parse_with_command(parser, argv, "hotlap tune train.py --lr 0.1")

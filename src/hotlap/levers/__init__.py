@@ -1,0 +1,102 @@
+"""Levers: one thing each that can be changed to make the step faster, smaller or cheaper.
+
+One file a lever: its docstring is its card, LEVER its description. They are tried in the order of
+the tuner and applied in the order they stand here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotlap.errors import UsageError
+from hotlap.levers import (
+    affinity,
+    allocator,
+    attention,
+    batch_size,
+    bf16,
+    bucket_by_length,
+    channels_last,
+    checkpointing,
+    compile,
+    cuda_allocator,
+    cudnn_benchmark,
+    ddp,
+    debug_off,
+    device_prefetch,
+    flush_denormals,
+    foreach_optimizer,
+    four_channels,
+    fp8,
+    fp16,
+    fused_optimizer,
+    gc_pauses,
+    longest_input,
+    onednn_isa,
+    persistent_workers,
+    pin_memory,
+    prefetch_factor,
+    start_method,
+    tf32,
+    threads,
+    workers,
+)
+from hotlap.levers.common.lever import Lever
+
+LEVERS: tuple[Lever, ...] = (
+    tf32.LEVER,
+    bf16.LEVER,
+    fp16.LEVER,
+    cudnn_benchmark.LEVER,
+    attention.LEVER,
+    channels_last.LEVER,
+    four_channels.LEVER,
+    fp8.LEVER,
+    checkpointing.LEVER,
+    compile.LEVER,
+    ddp.LEVER,
+    fused_optimizer.LEVER,
+    foreach_optimizer.LEVER,
+    longest_input.LEVER,
+    workers.LEVER,
+    persistent_workers.LEVER,
+    prefetch_factor.LEVER,
+    start_method.LEVER,
+    pin_memory.LEVER,
+    device_prefetch.LEVER,
+    batch_size.LEVER,
+    bucket_by_length.LEVER,
+    debug_off.LEVER,
+    gc_pauses.LEVER,
+    flush_denormals.LEVER,
+    threads.LEVER,
+    affinity.LEVER,
+    allocator.LEVER,
+    onednn_isa.LEVER,
+    cuda_allocator.LEVER,
+)
+
+
+def find_levers(files: Sequence[str] = ()) -> tuple[Lever, ...]:
+    """All levers: hotlap's own, then those of a user's files (each with a tuple LEVERS)."""
+    found = list(LEVERS)
+    for file in files:
+        found += _levers_of(Path(file))
+    return tuple(found)
+
+
+def _levers_of(path: Path) -> tuple[Lever, ...]:
+    spec = importlib.util.spec_from_file_location(f"hotlap_levers_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"the lever file {path} does not exist or is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        levers = tuple(module.LEVERS)
+    except Exception as error:
+        raise UsageError(f"the lever file {path} cannot be used: {error}") from None
+    if not all(isinstance(lever, Lever) for lever in levers):
+        raise UsageError(f"LEVERS of {path} holds something that is no Lever")
+    return levers

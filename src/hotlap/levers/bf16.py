@@ -1,0 +1,62 @@
+"""bf16: the model's calls in autocast, with 8 bits of mantissa and the range of fp32.
+
+When: NVIDIA GPUs from Ampere on, CPUs with bf16 instructions (avx512_bf16, AMX), a model in fp32.
+The outermost call of each model runs in `torch.autocast`; what it returns is cast back to fp32, so
+that the script's loss is computed in fp32. Validation runs in bf16 as well. Parameters, gradients
+and optimizer state stay in fp32. Rounding: a product keeps two to three decimal digits. Grouped
+convolutions can become slower. On some virtual machines AMX is advertised and kills the process:
+`onednn_isa` keeps oneDNN off it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotlap.levers.common.autocast import autocast_calls, in_fp32
+from hotlap.levers.common.edits import Edit, wrap_block
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Call fp32 models in bf16 autocast."""
+    autocast_calls(torch, process, torch.bfloat16)
+
+
+def applies(workload: Workload) -> Decision:
+    """An fp32 model on a device with bf16 arithmetic."""
+    if workload.device == "cpu" and not CPU_FLAGS & workload.cpu_flags:
+        return Decision(False, "this CPU has no bf16 instructions")
+    is_old = workload.capability is not None and workload.capability < (8, 0)
+    if workload.device == "cuda" and not workload.is_rocm and is_old:
+        return Decision(False, f"{workload.device_name} has no bf16; Ampere and newer have")
+    return in_fp32(workload)
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """From the model's call up to `backward`, under `with`.
+
+    The loss is then computed in autocast too, where torch takes cross entropy and its like in fp32.
+    """
+    start = workload.models[0].site if workload.models else None
+    end = workload.backwards[0].site if workload.backwards else None
+    text = f'with torch.autocast("{workload.device}", dtype=torch.bfloat16):'
+    return (wrap_block(start, end, text),)
+
+
+LEVER = Lever(
+    name="bf16",
+    summary="the model computes in bf16 autocast; loss, parameters and gradients stay in fp32",
+    changes="rounding",
+    bound=2e-2,
+    risk="safe",
+    phases=("forward", "backward"),
+    values=lambda workload: ("autocast",),
+    applies=applies,
+    apply=apply,
+    edit=edit,
+    needs=("onednn_isa",),
+)

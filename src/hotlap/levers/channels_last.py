@@ -1,0 +1,128 @@
+"""channels_last: images and the weights of convolutions with the channels innermost in memory.
+
+When: models of two-dimensional convolutions, most of all in half precision on tensor cores, and on
+CPUs. Parameters stay the same objects, only their strides change, so that an optimizer made before
+is fine. Costs a copy of each input. Can be slower in fp32 and for grouped convolutions. Rounding:
+other kernels sum in another order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import MutableMapping
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from hotlap.levers.common.edits import Edit, insert_before, wrap_call
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Reorder the weights of each model with convolutions, and the images that go into it."""
+    changed: WeakSet[Any] = WeakSet()
+    in_ddp: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+    _reorder_before_ddp(torch, process, in_ddp)
+
+    def reorder(tensor: Any) -> Any:
+        is_image = isinstance(tensor, torch.Tensor) and tensor.dim() == 4
+        if not is_image or not tensor.is_floating_point():
+            return tensor
+        return tensor.contiguous(memory_format=torch.channels_last)
+
+    def meet(module: Any, args: Any, kwargs: Any) -> None:
+        ddp = [part for part in module.modules() if _is_ddp(torch, part)]
+        n = sum(in_ddp.get(part, 0) for part in ddp)
+        if not ddp:
+            weights = _reorder_weights(torch, module)
+            process.on_undo(lambda: _put_back(weights))
+            n = len(weights)
+        if n:
+            changed.add(module)
+            process.did(f"{n} convolutions of {type(module).__name__} are channels last")
+
+    def images(module: Any, args: Any, kwargs: Any) -> Any:
+        if module not in changed:
+            return args, kwargs
+        return tuple(map(reorder, args)), {name: reorder(one) for name, one in kwargs.items()}
+
+    process.on_model(meet)
+    process.on_input(images)
+
+
+def _is_ddp(torch: Any, part: Any) -> bool:
+    return isinstance(part, torch.nn.parallel.DistributedDataParallel)
+
+
+def _reorder_before_ddp(torch: Any, process: Process, in_ddp: MutableMapping[Any, int]) -> None:
+    """Reorder a model before DistributedDataParallel lays out its buckets.
+
+    Where the order of a weight changes after that, the first gradient comes out scrambled. For the
+    same reason these weights are not put back on undo: their order matters to nothing else.
+    """
+    kind = torch.nn.parallel.DistributedDataParallel
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def constructor(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        n = len(_reorder_weights(torch, module))
+        original(self, module, *args, **kwargs)
+        in_ddp[self] = n
+
+    process.replace(kind, "__init__", constructor)
+
+
+def _reorder_weights(torch: Any, module: Any) -> list[Any]:
+    """The weights that have their channels innermost now and had not before."""
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    weights = [part.weight for part in module.modules() if isinstance(part, kinds)]
+    last = torch.channels_last
+    # A sharded weight is no plain tensor: it belongs to who sharded it.
+    weights = [w for w in weights if w.dim() == 4 and type(w.data) is torch.Tensor]
+    weights = [w for w in weights if not w.is_contiguous(memory_format=last)]
+    for weight in weights:
+        weight.data = weight.data.contiguous(memory_format=last)
+    return weights
+
+
+def _put_back(weights: list[Any]) -> None:
+    for weight in weights:
+        weight.data = weight.data.contiguous()
+
+
+def applies(workload: Workload) -> Decision:
+    """Two-dimensional convolutions that are in torch's default order."""
+    if not workload.n_modules("Conv2d", "ConvTranspose2d"):
+        return Decision(False, "the model has no two-dimensional convolutions")
+    if all(one.facts.get("is_channels_last") for one in workload.models):
+        return Decision(False, "the model is channels last already")
+    return Decision(True, "the convolutions are in torch's default memory order")
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """The model before the optimizer is made, the images where the model is called."""
+    model = workload.models[0].site if workload.models else None
+    optimizer = workload.optimizers[0].site if workload.optimizers else None
+    last = "to(memory_format=torch.channels_last)"
+    reorder = insert_before(optimizer, "{model}." + last, model=model)
+    if any(one.facts.get("is_ddp") for one in workload.models):
+        reorder = insert_before(None, f"model.{last}  # before it goes into its DDP")
+    return (
+        reorder,
+        wrap_call(model, "{function}({first}." + last + "{rest})"),
+    )
+
+
+LEVER = Lever(
+    name="channels_last",
+    summary="images and convolutions with the channels innermost in memory",
+    changes="rounding",
+    bound=1e-3,
+    risk="safe",
+    phases=("forward", "backward"),
+    values=lambda workload: ("on",),
+    applies=applies,
+    apply=apply,
+    edit=edit,
+)

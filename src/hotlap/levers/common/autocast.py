@@ -1,0 +1,102 @@
+"""Half precision for the calls of a model, as torch.autocast gives it, with fp32 results."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Callable, MutableMapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from hotlap.levers.common.lever import Decision
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+
+def autocast_calls(
+    torch: Any, process: Process, dtype: Any, begin: Callable[[str], None] | None = None
+) -> None:
+    """Run each outermost call of an fp32 model in autocast and give back fp32.
+
+    The loss, which the script takes of the result, is then computed in fp32. Validation runs in the
+    same precision. `begin(device type)` is called when a model is met that this is done to.
+    """
+    devices: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+
+    def device_of(module: Any) -> str | None:
+        if module not in devices:
+            devices[module] = _fp32_device(torch, module)
+        return devices[module]
+
+    def meet(module: Any, args: Any, kwargs: Any) -> None:
+        device = device_of(module)
+        if device is not None and not torch.is_autocast_enabled(device):
+            process.did(f"{type(module).__name__} is called in autocast, in {_name(dtype)}")
+            if begin is not None:
+                begin(device)
+
+    def context(module: Any) -> Any:
+        device = device_of(module)
+        if device is None or torch.is_autocast_enabled(device):
+            return contextlib.nullcontext()
+        return torch.autocast(device, dtype=dtype)
+
+    def give_fp32(module: Any, result: Any) -> Any:
+        device = device_of(module)
+        if device is None or torch.is_autocast_enabled(device):
+            return result
+        try:
+            return to_fp32(torch, result)
+        except Exception as error:  # a result of an odd kind: the script gets it as it is
+            process.failed(f"a result stays in half precision: {type(error).__name__}: {error}")
+            return result
+
+    process.on_model(meet)
+    process.around_calls(context)
+    process.on_output(give_fp32)
+
+
+def _fp32_device(torch: Any, module: Any) -> str | None:
+    """The device of a model whose floating parameters are all fp32; None for any other module."""
+    parameters = [p for p in module.parameters() if p.is_floating_point()]
+    if not parameters or any(p.dtype != torch.float32 for p in parameters):
+        return None
+    return str(parameters[0].device.type)
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def to_fp32(torch: Any, result: Any) -> Any:
+    """The result with its half-precision tensors in fp32, of the same type all the way down."""
+    if isinstance(result, torch.Tensor):
+        return result.float() if result.dtype in (torch.bfloat16, torch.float16) else result
+    if isinstance(result, tuple):
+        items = [to_fp32(torch, item) for item in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    if isinstance(result, list):
+        return type(result)(to_fp32(torch, item) for item in result)
+    if isinstance(result, MutableMapping):  # the outputs of transformers too
+        changed = copy.copy(result)
+        for key, item in result.items():
+            changed[key] = to_fp32(torch, item)
+        return changed
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        made = copy.copy(result)
+        for one in dataclasses.fields(result):
+            object.__setattr__(made, one.name, to_fp32(torch, getattr(result, one.name)))
+        return made
+    return result
+
+
+def in_fp32(workload: Workload) -> Decision:
+    """Whether a model computes in fp32, so that half precision is there to be gained."""
+    if not workload.models:
+        return Decision(False, "no model was seen in training")
+    if all(one.facts.get("in_autocast") for one in workload.models):
+        return Decision(False, "the script runs its model in autocast already")
+    if all(one.facts.get("dtypes") != ["float32"] for one in workload.models):
+        return Decision(False, "the parameters are not in fp32")
+    return Decision(True, "the model computes in fp32")

@@ -1,0 +1,96 @@
+"""The entry into the training process: applies the levers that the launcher asked for.
+
+Called at the end of `import torch`, after the chronometer's hooks are in place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hotlap.levers.common.fingerprint import take_fingerprints
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import EVENTS_SUFFIX
+
+MODULE = __name__
+"""For the variable by which the launcher has this module installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the launcher asks of the training processes."""
+
+    levers: dict[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    """Seed torch, random and numpy before the script does, if it does."""
+    lever_files: tuple[str, ...] = ()
+    """Python files with further levers."""
+    fingerprint: bool = False
+    """Whether gradients and parameters of the first steps are reported."""
+
+    VARIABLE = "HOTLAP_LEVERS"
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that carry the orders."""
+        document = {
+            "levers": self.levers,
+            "seed": self.seed,
+            "lever_files": list(self.lever_files),
+            "fingerprint": self.fingerprint,
+        }
+        return {Orders.VARIABLE: json.dumps(document), "HOTLAP_INSTALL": MODULE}
+
+    @staticmethod
+    def from_environment() -> Orders:
+        """The orders of this process."""
+        document = json.loads(os.environ[Orders.VARIABLE])
+        document["lever_files"] = tuple(document["lever_files"])
+        return Orders(**document)
+
+
+def install(torch: Any, session: Any) -> Process:
+    """Apply the levers of the environment to this process."""
+    from hotlap.levers import find_levers
+
+    orders = Orders.from_environment()
+    report = EventWriter(Path(session.settings.folder))
+    process = Process(torch, session, report)
+    if orders.seed is not None:
+        _seed(torch, orders.seed)
+    process.watch()
+    for lever in find_levers(orders.lever_files):
+        if lever.name in orders.levers:
+            process.apply(lever, orders.levers[lever.name])
+    if orders.fingerprint:  # behind the levers' own hooks: gradients as the optimizer gets them
+        take_fingerprints(torch, report)
+    return process
+
+
+def _seed(torch: Any, seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
+
+
+class EventWriter:
+    """Appends events to this process's file; the file is made with the first of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, **event: Any) -> None:
+        """Write one event. A training is never stopped by a disk that takes none."""
+        path = self._folder / f"{socket.gethostname()}-{os.getpid()}{EVENTS_SUFFIX}"
+        try:
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(event) + "\n")
+        except (OSError, TypeError, ValueError):
+            return

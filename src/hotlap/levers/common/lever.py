@@ -1,0 +1,63 @@
+"""The description of a lever: all that is known of it before it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from hotlap.levers.common.edits import Edit
+    from hotlap.levers.common.process import Process
+    from hotlap.levers.common.workload import Workload
+
+Changes = Literal["nothing", "rounding", "maths"]
+Risk = Literal["safe", "danger zone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer and its reason."""
+
+    yes: bool
+    reason: str
+
+
+def _no_environment(value: str, workload: Workload) -> Mapping[str, str]:
+    return {}
+
+
+def _nothing_inside(torch: Any, value: str, process: Process) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One thing that can be changed to make the step faster, smaller or cheaper."""
+
+    name: str
+    summary: str
+    """What it does, in one sentence."""
+    changes: Changes
+    """Of the training: nothing (every loss bit for bit), rounding (within `bound`), the maths."""
+    risk: Risk
+    phases: tuple[str, ...]
+    """The phases of the step that it can shorten; empty where it only saves memory."""
+    values: Callable[[Workload], tuple[str, ...]]
+    """The values worth trying on this workload, the most promising first."""
+    applies: Callable[[Workload], Decision]
+    """Whether there is anything to gain on this machine and workload."""
+    edit: Callable[[str, Workload], tuple[Edit, ...]]
+    """What a user would change in the source to have it without hotlap."""
+    apply: Callable[[Any, str, Process], None] = _nothing_inside
+    """Make the change in the training process, at the end of its `import torch`."""
+    environment: Callable[[str, Workload], Mapping[str, str]] = _no_environment
+    """What has to be in the environment before the process starts."""
+    bound: float = 0.0
+    """For rounding: how far a loss of the first steps may lie from the baseline's, relative."""
+    new_randomness: bool = False
+    """Whether random numbers are drawn elsewhere: then curves are compared, not steps."""
+    needs: tuple[str, ...] = field(default=())
+    """Levers without which it may fail on some machines: tried together with them then."""
+    saves_memory: bool = False
+    """Worth a trial for memory's sake, although it makes the step no faster."""

@@ -1,0 +1,36 @@
+"""What the levers of data loading have in common: when they pay, and how their edits look."""
+
+from __future__ import annotations
+
+from hotlap.levers.common.edits import Edit, change_arguments
+from hotlap.levers.common.lever import Decision
+from hotlap.levers.common.workload import Seen, Workload
+
+MIN_SHARE = 0.01
+"""Of the step: where less of it waits for data, nothing of data loading can be gained."""
+
+
+def waits_for_data(workload: Workload) -> Decision:
+    """Whether there are DataLoaders, and whether the step waits for them."""
+    if not workload.loaders:
+        return Decision(False, "the script makes no DataLoader")
+    share = workload.share("data")
+    if workload.phases_s and share < MIN_SHARE:
+        return Decision(False, f"only {share:.1%} of the step waits for data")
+    return Decision(True, f"{share:.0%} of the step waits for data")
+
+
+def with_workers(workload: Workload) -> Decision:
+    """Whether there are workers to improve on, or could be with the lever `workers`."""
+    waits = waits_for_data(workload)
+    if not waits.yes or any(loader.facts.get("num_workers") for loader in workload.loaders):
+        return waits
+    if all(loader.facts.get("is_iterable") for loader in workload.loaders):
+        return Decision(False, "no loader has workers, and iterable datasets are given none")
+    return Decision(True, "no loader has workers: of use together with the lever 'workers' only")
+
+
+def edit_loaders(loaders: tuple[Seen, ...], **arguments: str) -> tuple[Edit, ...]:
+    """The same keyword arguments for the DataLoader on each of these lines."""
+    sites = dict.fromkeys(loader.site for loader in loaders)
+    return tuple(change_arguments(site, "DataLoader", **arguments) for site in sites)

@@ -1,0 +1,60 @@
+"""The arguments of an optimizer: which implementation was asked for, and of which parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from hotlap.levers.common.workload import Seen, Workload
+
+CHOICES = ("fused", "foreach")
+
+
+def is_unset(arguments: Mapping[str, Any], name: str) -> bool:
+    """Whether this class has the choice, and the script left all of them to torch."""
+    asked = any(arguments.get(choice) is not None for choice in CHOICES)
+    return name in arguments and not asked and not arguments.get("differentiable")
+
+
+def unset_optimizers(workload: Workload, kinds: Collection[str]) -> list[Seen]:
+    """The optimizers of these classes whose implementation the script left to torch."""
+    return [
+        one
+        for one in workload.optimizers
+        if one.facts.get("kind") in kinds
+        and all(one.facts.get(choice) is None for choice in CHOICES)
+        and not one.facts.get("differentiable")
+    ]
+
+
+def keep_parameters(arguments: dict[str, Any]) -> None:
+    """Turn generators of parameters into lists, so that they can be looked at and still be used.
+
+    What is no iterator is left for torch: it refuses sets and bare tensors in its own words.
+    """
+    if isinstance(arguments["params"], Iterator):
+        arguments["params"] = list(arguments["params"])
+    if isinstance(arguments["params"], list):
+        for group in arguments["params"]:
+            if isinstance(group, dict) and isinstance(group.get("params"), Iterator):
+                group["params"] = list(group["params"])
+
+
+def all_tensors(arguments: Mapping[str, Any]) -> list[Any]:
+    """The parameters of all groups; none where a group chooses its implementation itself."""
+    if not isinstance(arguments["params"], (list, tuple)):
+        return []
+    tensors: list[Any] = []
+    for group in arguments["params"]:
+        if isinstance(group, dict) and any(group.get(name) is not None for name in CHOICES):
+            return []
+        tensors += _members(group)
+    return tensors
+
+
+def _members(group: Any) -> list[Any]:
+    members = group.get("params", ()) if isinstance(group, dict) else [group]
+    if not isinstance(members, (list, tuple)):
+        members = [members]
+    # Named parameters are pairs.
+    return [one[1] if isinstance(one, tuple) else one for one in members]

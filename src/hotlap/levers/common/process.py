@@ -1,0 +1,337 @@
+"""What a lever gets to work with in the training process.
+
+A lever says what it wants changed: the arguments of every DataLoader or optimizer that is made, a
+model before its first training call, what goes into or comes out of each outermost call of a model,
+an attribute of torch. The process does it, can undo it, and reports what was really done, so that
+a lever that found nothing to change is not credited with anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from typing import Any
+
+Report = Callable[..., None]
+"""Writes an event: keys and values that go into JSON."""
+
+ModelChange = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
+InputChange = Callable[
+    [Any, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]
+]
+OutputChange = Callable[[Any, Any], Any]
+ArgumentChange = Callable[[type, dict[str, Any]], None]
+
+
+class Process:
+    """One training process and the changes that levers made to it."""
+
+    def __init__(self, torch: Any, session: Any, report: Report) -> None:
+        self._torch, self._session, self._report = torch, session, report
+        self._undo: list[Callable[[], None]] = []
+        self._lever = ""
+        self._levers: dict[str, str] = {}
+        self._on_model: list[tuple[str, ModelChange]] = []
+        self._on_input: list[tuple[str, InputChange]] = []
+        self._on_output: list[tuple[str, OutputChange]] = []
+        self._contexts: list[Callable[[Any], Any]] = []
+        self._on_loader: list[tuple[str, ArgumentChange]] = []
+        self._on_optimizer: list[tuple[str, ArgumentChange]] = []
+        self._in_model_change = False
+
+    # Levers -----------------------------------------------------------------------------------
+
+    def apply(self, lever: Any, value: str) -> None:
+        """Apply a lever once; a failure is reported and leaves the training as it was."""
+        if lever.name in self._levers:
+            return
+        self._levers[lever.name] = value
+        self._as(lever.name, lever.apply, self._torch, value, self)
+
+    def undo(self) -> None:
+        """Take back everything, the last change first."""
+        while self._undo:
+            self._undo.pop()()
+        for changes in (self._on_model, self._on_input, self._on_output):
+            changes.clear()
+        self._on_loader.clear()
+        self._on_optimizer.clear()
+        self._contexts.clear()
+        self._levers.clear()
+
+    def did(self, what: str) -> None:
+        """Report what the lever at work has changed."""
+        self._report(done=self._lever, what=what)
+
+    def failed(self, why: str) -> None:
+        """Report that the lever at work could not be applied."""
+        self._report(failed=self._lever, why=why)
+
+    def _as(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a part of a lever; an error of it is reported and goes no further."""
+        before, self._lever = self._lever, name
+        try:
+            return function(*arguments)
+        except Exception as error:
+            self.failed(f"{type(error).__name__}: {error}")
+            return None
+        finally:
+            self._lever = before
+
+    # What a lever can ask for -----------------------------------------------------------------
+
+    def replace(self, owner: Any, name: str, new: Any) -> None:
+        """Set an attribute, and set it back on undo."""
+        missing = object()
+        old = owner.__dict__.get(name, missing) if hasattr(owner, "__dict__") else missing
+        is_own = old is not missing
+        before = old if is_own else getattr(owner, name, missing)
+        setattr(owner, name, new)
+
+        def restore() -> None:
+            if is_own or (before is not missing and not isinstance(owner, type)):
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+
+        self._undo.append(restore)
+
+    def on_undo(self, function: Callable[[], None]) -> None:
+        """Have a function called on undo."""
+        self._undo.append(function)
+
+    def on_model(self, change: ModelChange) -> None:
+        """Change every model before its first training call: change(module, args, kwargs)."""
+        self._on_model.append((self._lever, change))
+
+    def on_input(self, change: InputChange) -> None:
+        """Change what each outermost call gets: args, kwargs = change(module, args, kwargs)."""
+        self._on_input.append((self._lever, change))
+        self._take_calls()
+
+    def on_output(self, change: OutputChange) -> None:
+        """Change what comes out of each outermost call: result = change(module, result)."""
+        self._on_output.append((self._lever, change))
+        self._take_calls()
+
+    def around_calls(self, context: Callable[[Any], Any]) -> None:
+        """Run each outermost call in the context manager that `context(module)` gives."""
+        self._contexts.append(context)
+        self._take_calls()
+
+    def on_loader(self, change: ArgumentChange) -> None:
+        """Change the arguments of every DataLoader: change(class, arguments by name)."""
+        self._on_loader.append((self._lever, change))
+
+    def on_optimizer(self, change: ArgumentChange) -> None:
+        """Change the arguments of every optimizer of torch's: change(class, arguments by name)."""
+        self._on_optimizer.append((self._lever, change))
+
+    # How it is done ---------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Put in what sees models, loaders and optimizers being made. Done once, before levers."""
+        self._session.new_module = self._meet_model
+        loader_class = self._torch.utils.data.DataLoader
+        self._see_constructor(loader_class, self._on_loader, self._describe_loader)
+        for kind in vars(self._torch.optim).values():
+            if _is_an_optimizer(kind, self._torch.optim.Optimizer):
+                self._see_constructor(kind, self._on_optimizer, self._describe_optimizer)
+        self.first_call(self._torch.Tensor, "backward", self._see_backward)
+        self.first_call(self._torch.amp.GradScaler, "__init__", self._see_scaler)
+
+    def first_call(self, owner: Any, name: str, see: Callable[..., None]) -> None:
+        """Have `see()` called at the first call of a method, which is then as it was."""
+        original = owner.__dict__[name]
+
+        @functools.wraps(original)
+        def once(*args: Any, **kwargs: Any) -> Any:
+            setattr(owner, name, original)
+            with contextlib.suppress(Exception):
+                see()
+            return original(*args, **kwargs)
+
+        setattr(owner, name, once)
+
+    def _see_constructor(
+        self,
+        kind: type,
+        changes: list[tuple[str, ArgumentChange]],
+        describe: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> None:
+        original = vars(kind)["__init__"]
+        signature = inspect.signature(original)
+        what = "loader" if changes is self._on_loader else "optimizer"
+
+        @functools.wraps(original)
+        def constructor(self_: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                bound = signature.bind(self_, *args, **kwargs)
+                bound.apply_defaults()
+            except TypeError:  # a wrong call raises as it would without us
+                original(self_, *args, **kwargs)
+                return
+            name = next(iter(bound.arguments))
+            arguments = {k: v for k, v in bound.arguments.items() if k != name}
+            if type(self_) is kind:
+                self._report_seen(what, {"kind": kind.__name__, **describe(arguments)})
+            for lever, change in changes:
+                self._as(lever, change, kind, arguments)
+            original(self_, **arguments)
+
+        kind.__init__ = constructor  # type: ignore[misc]
+
+    def _describe_loader(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        dataset = arguments.get("dataset")
+        names = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "batch_size")
+        facts = {name: arguments.get(name) for name in names}
+        context = arguments.get("multiprocessing_context")
+        facts["shuffle"] = bool(arguments.get("shuffle")) or arguments.get("sampler") is not None
+        facts["has_sampler"] = arguments.get("sampler") is not None
+        facts["has_batch_sampler"] = arguments.get("batch_sampler") is not None
+        facts["has_collate"] = arguments.get("collate_fn") is not None
+        facts["drop_last"] = bool(arguments.get("drop_last"))
+        facts["dataset"] = type(dataset).__name__
+        facts["is_iterable"] = isinstance(dataset, self._torch.utils.data.IterableDataset)
+        facts["start_method"] = (
+            context if isinstance(context, str) or context is None else str(context)
+        )
+        return facts
+
+    def _describe_optimizer(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        names = ("fused", "foreach", "differentiable", "capturable", "lr")
+        facts = {name: arguments.get(name) for name in names if name in arguments}
+        if not isinstance(facts.get("lr"), (int, float)):
+            facts.pop("lr", None)
+        return facts
+
+    def _see_backward(self) -> None:
+        self._report_seen("backward", {})
+
+    def _see_scaler(self) -> None:
+        self._report_seen("scaler", {})
+
+    def _meet_model(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._in_model_change or next(module.parameters(), None) is None:
+            return  # a criterion is a module too, with nothing in it to change
+        self._in_model_change = True
+        try:
+            with contextlib.suppress(Exception):
+                self._report_seen("model", self._describe_model(module, args, kwargs))
+                self._report(seen="process", facts=self._describe_process(module, args, kwargs))
+            for lever, change in self._on_model:
+                self._as(lever, change, module, args, kwargs)
+        finally:
+            self._in_model_change = False
+
+    def _describe_model(self, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+        torch = self._torch
+        kinds: dict[str, int] = {}
+        n_grouped = 0
+        for part in module.modules():
+            kinds[type(part).__name__] = kinds.get(type(part).__name__, 0) + 1
+            n_grouped += getattr(part, "groups", 1) > 1 if "Conv" in type(part).__name__ else 0
+        convolutions = [p for p in module.parameters() if p.dim() == 4]
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        return {
+            "kind": type(module).__name__,
+            "n_parameters": sum(p.numel() for p in module.parameters()),
+            "dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters()}),
+            "kinds": kinds,
+            "inputs": [
+                [list(t.shape), str(t.dtype).removeprefix("torch."), t.device.type] for t in tensors
+            ],
+            "n_grouped_convolutions": n_grouped,
+            "is_compiled": module._compiled_call_impl is not None or "OptimizedModule" in kinds,
+            "is_ddp": "DistributedDataParallel" in kinds,
+            "is_channels_last": bool(convolutions)
+            and all(p.is_contiguous(memory_format=torch.channels_last) for p in convolutions),
+            "in_autocast": torch.is_autocast_enabled(_device_type(torch, module, tensors)),
+        }
+
+    def _describe_process(self, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+        torch = self._torch
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        device = _device_type(torch, module, tensors)
+        facts: dict[str, Any] = {
+            "torch": torch.__version__,
+            "device": device,
+            "is_rocm": torch.version.hip is not None,
+            "flags": {
+                "matmul_precision": torch.get_float32_matmul_precision(),
+                "cudnn_benchmark": torch.backends.cudnn.benchmark,
+                "cudnn_deterministic": torch.backends.cudnn.deterministic,
+                "deterministic": torch.are_deterministic_algorithms_enabled(),
+                "anomaly": torch.is_anomaly_enabled(),
+                "n_threads": torch.get_num_threads(),
+                "gc_threshold": list(__import__("gc").get_threshold()),
+            },
+        }
+        if device == "cuda":
+            facts["device_name"] = torch.cuda.get_device_name()
+            facts["capability"] = list(torch.cuda.get_device_capability())
+        return facts
+
+    def _report_seen(self, what: str, facts: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):
+            self._report(seen=what, site=user_site(), facts=facts)
+
+    def _take_calls(self) -> None:
+        self._session.around_call = self._call
+        if not any(f == self._give_calls_back for f in self._undo):
+            self._undo.append(self._give_calls_back)
+
+    def _give_calls_back(self) -> None:
+        self._session.around_call = None
+
+    def _call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for lever, change in self._on_input:
+            changed = self._as(lever, change, module, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        call = module._compiled_call_impl or module._call_impl
+        with contextlib.ExitStack() as stack:
+            for context in self._contexts:
+                stack.enter_context(context(module))
+            result = call(*args, **kwargs)
+        for lever, output_change in self._on_output:
+            result = self._as(lever, output_change, module, result)
+        return result
+
+
+def _is_an_optimizer(kind: Any, base: type) -> bool:
+    is_derived = isinstance(kind, type) and issubclass(kind, base) and kind is not base
+    return is_derived and "__init__" in vars(kind)
+
+
+def _device_type(torch: Any, module: Any, tensors: list[Any]) -> str:
+    first = next(iter(module.parameters()), None)
+    if first is not None:
+        return str(first.device.type)
+    return str(tensors[0].device.type) if tensors else "cpu"
+
+
+@functools.cache
+def _not_the_users() -> tuple[str, ...]:
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = {here, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib"))}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.__file__:
+        paths.add(os.path.dirname(os.path.abspath(torch.__file__)))
+    return (*(path + os.sep for path in paths if path), "<")
+
+
+def user_site() -> tuple[str, int] | None:
+    """The innermost line of the user's own source that led here."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_not_the_users()) and "site-packages" not in file:
+            return os.path.abspath(file), frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

@@ -1,0 +1,156 @@
+"""What the baseline was seen to do: the events of its process, read by the launcher."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+EVENTS_SUFFIX = ".levers"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line of the user's own source."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Something that the training made or called, with the line that did."""
+
+    site: Site | None
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A training and the machine it runs on, as far as levers ask about them."""
+
+    device: str = "cpu"
+    """'cpu' or 'cuda': where the model was when it was first called."""
+    device_name: str | None = None
+    capability: tuple[int, int] | None = None
+    """Compute capability of the CUDA device."""
+    is_rocm: bool = False
+    torch: str = ""
+    n_cpus: int = 1
+    """Allocated to this process."""
+    world_size: int = 1
+    cpu_flags: frozenset[str] = frozenset()
+    flags: dict[str, Any] = field(default_factory=dict)
+    """Settings of torch as the script leaves them when training begins: see `process.py`."""
+    loaders: tuple[Seen, ...] = ()
+    """Facts: num_workers, pin_memory, persistent_workers, prefetch_factor, batch_size, shuffle,
+    dataset, is_iterable, start_method, is_trained_on."""
+    optimizers: tuple[Seen, ...] = ()
+    """Facts: kind, fused, foreach, differentiable."""
+    models: tuple[Seen, ...] = ()
+    """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
+    inputs (shape, dtype, device of each), n_grouped_convolutions, is_compiled, is_ddp,
+    is_channels_last, in_autocast."""
+    backwards: tuple[Seen, ...] = ()
+    """Where `backward` is called from."""
+    uses_scaler: bool = False
+    phases_s: dict[str, float] = field(default_factory=dict)
+    """Of the baseline's Run."""
+
+    def share(self, *phases: str) -> float:
+        """The part of the step that these phases take."""
+        total = sum(self.phases_s.values())
+        return sum(self.phases_s.get(name, 0.0) for name in phases) / total if total else 0.0
+
+    def n_modules(self, *kinds: str) -> int:
+        """How many modules of these classes the models hold."""
+        return sum(
+            model.facts.get("kinds", {}).get(kind, 0) for model in self.models for kind in kinds
+        )
+
+    @property
+    def train_loaders(self) -> tuple[Seen, ...]:
+        """The loaders that feed the training; all of them where that was not seen."""
+        trained = tuple(one for one in self.loaders if one.facts.get("is_trained_on"))
+        return trained or self.loaders
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What the processes of one trial reported."""
+
+    done: dict[str, list[str]]
+    """By lever: what it changed. A lever that found nothing to change is missing."""
+    failed: dict[str, str]
+    """By lever: why it could not be applied."""
+    seen: tuple[dict[str, Any], ...]
+    fingerprints: tuple[dict[str, Any], ...]
+
+
+def read_events(folder: Path) -> Events:
+    """The events of a Run's folder; lines that a killed process left half-written are skipped."""
+    done: dict[str, list[str]] = {}
+    failed: dict[str, str] = {}
+    seen: list[dict[str, Any]] = []
+    fingerprints: list[dict[str, Any]] = []
+    for event in _lines(sorted(folder.glob(f"*{EVENTS_SUFFIX}"))):
+        if "done" in event:
+            done.setdefault(event["done"], []).append(event["what"])
+        elif "failed" in event:
+            failed[event["failed"]] = event["why"]
+        elif "fingerprint" in event:
+            fingerprints.append(event)
+        elif "seen" in event:
+            seen.append(event)
+    return Events(done, failed, tuple(seen), tuple(fingerprints))
+
+
+def _lines(paths: Iterable[Path]) -> Iterable[dict[str, Any]]:
+    for path in paths:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def workload_from(
+    events: Events,
+    phases_s: dict[str, float],
+    n_cpus: int,
+    world_size: int,
+    cpu_flags: Iterable[str],
+) -> Workload:
+    """The Workload that a baseline's events describe."""
+    by_kind: dict[str, list[Seen]] = {}
+    facts: dict[str, Any] = {}
+    for event in events.seen:
+        if event["seen"] == "process":
+            facts = event["facts"]
+            continue
+        site = Site(*event["site"]) if event.get("site") else None
+        one = Seen(site, event["facts"])
+        if one not in by_kind.setdefault(event["seen"], []):
+            by_kind[event["seen"]].append(one)
+    capability = facts.get("capability")
+    return Workload(
+        device=facts.get("device", "cpu"),
+        device_name=facts.get("device_name"),
+        capability=tuple(capability) if capability else None,
+        is_rocm=bool(facts.get("is_rocm")),
+        torch=facts.get("torch", ""),
+        n_cpus=n_cpus,
+        world_size=world_size,
+        cpu_flags=frozenset(cpu_flags),
+        flags=facts.get("flags", {}),
+        loaders=tuple(by_kind.get("loader", ())),
+        optimizers=tuple(by_kind.get("optimizer", ())),
+        models=tuple(by_kind.get("model", ())),
+        backwards=tuple(by_kind.get("backward", ())),
+        uses_scaler="scaler" in by_kind,
+        phases_s=phases_s,
+    )

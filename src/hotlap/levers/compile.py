@@ -1,0 +1,164 @@
+"""compile: the model as one compiled program, with fused kernels, through torch.compile.
+
+When: nearly any model; most where many small operations follow each other. Costs minutes in the
+first steps, again for each new kind of shape, and a C++ compiler. Values:
+
+    default             fused kernels
+    reduce-overhead     CUDA graphs as well: for models that wait for Python
+    max-autotune        matrix products are timed and chosen too, with CUDA graphs: slow to start
+    coordinate-descent  the tiling of each kernel is searched: slow to start
+
+Rounding: fused kernels round fewer times and in another order; dropout draws other numbers.
+
+`module.compile()` compiles `_call_impl`, a frame that dynamo skips, and so relies on it meeting the
+user's own `forward` behind. The `forward` of torch's own classes is skipped as well: nothing is
+compiled of an nn.Sequential, without a word. Hence a frame of hotlap's own around the call. Of a
+DistributedDataParallel the module inside is compiled, where dynamo still sees who calls it and cuts
+the graph into its buckets, so that communication goes on beside backward.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hotlap.levers.common.edits import Edit, insert_before
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+COMPILERS = {"cpu": ("g++", "c++", "clang++"), "cuda": ("gcc", "cc", "clang")}
+WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+OF_TORCH = ("Sequential", "Transformer", "TransformerEncoder", "TransformerDecoder")
+"""Roots that `module.compile()` leaves uncompiled."""
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Compile every model that the script has not compiled."""
+    compiled: list[Any] = []
+
+    def meet(module: Any, args: Any, kwargs: Any) -> None:
+        is_ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+        model = module.module if is_ddp else module
+        if _is_compiled(module):
+            return
+        options = {"coordinate_descent_tuning": True} if value == "coordinate-descent" else None
+        mode = None if options else value
+        model._compiled_call_impl = torch.compile(_frame_around(model), mode=mode, options=options)
+        process.on_undo(lambda: setattr(model, "_compiled_call_impl", None))
+        compiled.append(module)
+        process.did(f"{type(model).__name__} is compiled, mode '{value}'")
+
+    process.on_model(meet)
+    if value in WITH_CUDA_GRAPHS:
+        _mark_steps(torch, process, compiled)
+
+
+def _frame_around(model: Any) -> Callable[..., Any]:
+    """A function that dynamo does not skip, of a code object of its own: caches go by code."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model._call_impl(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace()
+    return call
+
+
+def _is_compiled(module: Any) -> bool:
+    """Whether the script has compiled this model or any part of it."""
+    return any(
+        part._compiled_call_impl is not None or type(part).__name__ == "OptimizedModule"
+        for part in module.modules()
+    )
+
+
+def _mark_steps(torch: Any, process: Process, compiled: list[Any]) -> None:
+    """Tell CUDA graphs where a step begins: at the first call after an update.
+
+    Their memory is then reused from the start, also where a result of the last step is still kept.
+    With several models a result of one may still be needed by another: torch's own rule, which
+    waits for backwards that are still to come, is left to decide there.
+    """
+    import torch.optim.optimizer as optimizer_module
+
+    is_new_step = True
+
+    def updated(optimizer: Any, args: Any, kwargs: Any) -> None:
+        nonlocal is_new_step
+        is_new_step = True
+
+    def mark(module: Any, args: Any, kwargs: Any) -> Any:
+        nonlocal is_new_step
+        if is_new_step and torch.is_grad_enabled() and compiled == [module]:
+            torch.compiler.cudagraph_mark_step_begin()
+            is_new_step = False
+        return args, kwargs
+
+    handle = optimizer_module.register_optimizer_step_post_hook(updated)
+    process.on_undo(handle.remove)
+    process.on_input(mark)
+
+
+def values(workload: Workload) -> tuple[str, ...]:
+    """CUDA graphs and searches of tilings are for GPUs."""
+    if workload.device == "cpu":
+        return ("default", "max-autotune")
+    return ("default", "reduce-overhead", "max-autotune", "coordinate-descent")
+
+
+def applies(workload: Workload) -> Decision:
+    """A model that is not compiled, and a compiler to do it with."""
+    if not workload.models:
+        return Decision(False, "no model was seen in training")
+    if all(one.facts.get("is_compiled") for one in workload.models):
+        return Decision(False, "the script compiles its model already")
+    if _compiler(workload) is None:
+        names = ", ".join(COMPILERS.get(workload.device, COMPILERS["cpu"]))
+        return Decision(False, f"torch.compile needs a compiler, and none is found ({names})")
+    return Decision(True, "the model runs one operation at a time")
+
+
+def _compiler(workload: Workload) -> str | None:
+    """The compiler that is on the PATH, the environment's own choice first."""
+    variable = "CXX" if workload.device == "cpu" else "CC"
+    names = (os.environ.get(variable), *COMPILERS.get(workload.device, COMPILERS["cpu"]))
+    return next((name for name in names if name and shutil.which(name)), None)
+
+
+def environment(value: str, workload: Workload) -> Mapping[str, str]:
+    """On a CPU torch looks for $CXX, or g++, alone: name what there is."""
+    found = _compiler(workload)
+    if workload.device != "cpu" or found in (None, "g++", os.environ.get("CXX")):
+        return {}
+    return {"CXX": found or ""}
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """The model is compiled in place, before the optimizer is made."""
+    model = workload.models[0].site if workload.models else None
+    optimizer = workload.optimizers[0].site if workload.optimizers else None
+    how = f'mode="{value}"' if value != "coordinate-descent" else f"options={_OPTIONS}"
+    kind = workload.models[0].facts.get("kind") if workload.models else ""
+    text = f"{{model}}.compile({how})"
+    if kind in OF_TORCH:
+        text = f"{{model}} = torch.compile({{model}}, {how})"
+    return (insert_before(optimizer, text, model=model),)
+
+
+_OPTIONS = '{"coordinate_descent_tuning": True}'
+
+LEVER = Lever(
+    name="compile",
+    summary="the model as one compiled program, with fused kernels",
+    changes="rounding",
+    bound=5e-3,
+    risk="safe",
+    phases=("forward", "backward"),
+    values=values,
+    applies=applies,
+    apply=apply,
+    environment=environment,
+    edit=edit,
+)

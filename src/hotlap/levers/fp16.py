@@ -1,0 +1,178 @@
+"""fp16: the model's calls in autocast, with 10 bits of mantissa and scaled gradients.
+
+When: GPUs with tensor cores and without bf16 (Volta, Turing), or models that bf16 rounds too much.
+The loss is multiplied before each backward and the gradients are divided right after it, so that a
+script which clips or reads them finds them unscaled. Where a gradient overflowed, the update
+finds no gradients and changes nothing, and the scale is halved. Tensors outside all optimizers that
+gather gradients, such as inputs, keep them scaled. Rounding: three decimal digits, and updates may
+be skipped in the first steps.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from hotlap.levers.common.autocast import autocast_calls, in_fp32
+from hotlap.levers.common.edits import Edit, insert_before, wrap_block, wrap_call
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+FIRST_SCALE = 2.0**10
+"""Lower than GradScaler's own 2^16, so that the first updates are made rather than skipped."""
+N_UPDATES_TO_DOUBLE = 2000
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Call fp32 models in fp16 autocast and scale their gradients."""
+    import torch.optim.optimizer as optimizer_module
+
+    scaling = Scaling(torch)
+    scaling.watch(process)
+    handle = optimizer_module.register_optimizer_step_pre_hook(scaling.before_update)
+    process.on_undo(handle.remove)
+    autocast_calls(torch, process, torch.float16, begin=scaling.begin)
+
+
+class Scaling:
+    """Scales what backward starts from, and keeps the gradients of all optimizers unscaled."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._scaler: Any = None
+        self._overflows: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+        """By optimizer: for each backward since its last update, whether it overflowed."""
+        self._n_good = 0
+        self._scale = FIRST_SCALE
+        """The scaler's own is a tensor on the device, which would have to be waited for."""
+
+    def begin(self, device: str) -> None:
+        """Start scaling: a model is met that computes in fp16."""
+        if self._scaler is None:
+            self._scaler = self._torch.amp.GradScaler(device, init_scale=FIRST_SCALE)
+
+    def watch(self, process: Process) -> None:
+        """See optimizers being made, and every backward."""
+        optimizer_class = self._torch.optim.Optimizer
+        make, run = optimizer_class.__init__, self._torch.autograd.backward
+
+        @functools.wraps(make)
+        def constructor(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            self._overflows[optimizer] = []
+
+        @functools.wraps(run)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._scaler is None:
+                run(tensors, *args, **kwargs)
+            else:
+                self._backward(run, tensors, *args, **kwargs)
+
+        process.replace(optimizer_class, "__init__", constructor)
+        process.replace(self._torch.autograd, "backward", backward)
+
+    def _backward(self, run: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:
+        """Scaled, with what was gathered before scaled for as long."""
+        optimizers = list(self._overflows)
+        for _, gradients in self._gradients(optimizers):
+            self._torch._foreach_mul_(gradients, self._scale)
+        run(self._scaler.scale(tensors), *args, **kwargs)
+        for optimizer in optimizers:
+            for device, gradients in self._gradients([optimizer]):
+                overflow = self._torch.zeros((), device=device)
+                inverse = self._torch.full((), 1.0 / self._scale, device=device)
+                self._torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflow, inverse)
+                self._overflows[optimizer].append(overflow)
+
+    def _gradients(self, optimizers: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """The gradients of these optimizers, each once, in lists of one device and dtype."""
+        found: dict[Any, list[Any]] = {}
+        parameters = {id(p): p for optimizer in optimizers for p in _parameters(optimizer)}
+        for parameter in parameters.values():
+            gradient = parameter.grad
+            if gradient is not None:
+                found.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+        for (device, _), gradients in found.items():
+            yield device, gradients
+
+    def before_update(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """Check before the update, or after the closure that an update calls for its gradients."""
+        if self._scaler is None:
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            return self._check(optimizer)
+
+        def checked() -> Any:
+            result = closure()
+            self._check(optimizer)
+            return result
+
+        if len(args) > 1:
+            return (args[0], checked, *args[2:]), kwargs
+        return args, {**kwargs, "closure": checked}
+
+    def _check(self, optimizer: Any) -> None:
+        """Drop the gradients where one overflowed: torch's optimizers then do nothing."""
+        overflows = self._overflows.get(optimizer) or []
+        if any(bool(one) for one in overflows):
+            for parameter in _parameters(optimizer):
+                parameter.grad = None
+            self._rescale(0.5)
+        elif overflows:
+            self._n_good += 1
+            if self._n_good == N_UPDATES_TO_DOUBLE:
+                self._rescale(2.0)
+        overflows.clear()
+
+    def _rescale(self, factor: float) -> None:
+        self._n_good = 0
+        self._scale *= factor
+        self._scaler.update(self._scale)
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def applies(workload: Workload) -> Decision:
+    """An fp32 model on a GPU, whose script scales nothing itself."""
+    if workload.device != "cuda":
+        return Decision(False, "fp16 is for GPUs; on a CPU bf16 is the half precision that pays")
+    if workload.capability is not None and workload.capability < (7, 0):
+        return Decision(False, f"{workload.device_name} has no tensor cores; Volta and newer have")
+    if workload.uses_scaler:
+        return Decision(False, "the script has a GradScaler of its own")
+    if any(one.facts.get("kind") == "LBFGS" for one in workload.optimizers):
+        return Decision(False, "LBFGS compares losses between its closures, scaling upsets that")
+    return in_fp32(workload)
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """Autocast around the call, a scaler before the optimizer, and its use in the loop."""
+    start = workload.models[0].site if workload.models else None
+    end = workload.backwards[0].site if workload.backwards else None
+    optimizer = workload.optimizers[0].site if workload.optimizers else None
+    return (
+        insert_before(optimizer, f"scaler = torch.amp.GradScaler(init_scale={FIRST_SCALE})"),
+        wrap_block(start, end, 'with torch.autocast("cuda", dtype=torch.float16):'),
+        wrap_call(None, "scaler.scale(loss).backward()  # for loss.backward()"),
+        wrap_call(None, "scaler.step(optimizer); scaler.update()  # for optimizer.step()"),
+    )
+
+
+LEVER = Lever(
+    name="fp16",
+    summary="the model computes in fp16 autocast, with scaled gradients",
+    changes="rounding",
+    bound=2e-2,
+    risk="danger zone",
+    phases=("forward", "backward"),
+    values=lambda workload: ("autocast",),
+    applies=applies,
+    apply=apply,
+    edit=edit,
+)

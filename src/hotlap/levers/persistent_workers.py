@@ -1,0 +1,55 @@
+"""Persistent workers: the processes of a DataLoader stay from one epoch to the next.
+
+When: loaders have workers and epochs are short, so that starting the workers counts; a trial within
+one epoch cannot show it. Costs the workers' memory during validation. The same maths; from the
+second epoch on the order of a shuffled loader is another random one. A dataset that the script
+changes between epochs stays as it was in the workers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotlap.levers.common.edits import Edit
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.loaders import edit_loaders, with_workers
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Let the workers of all loaders that have some stay."""
+
+    def change(kind: type, arguments: dict[str, Any]) -> None:
+        if arguments["num_workers"] > 0 and not arguments["persistent_workers"]:
+            arguments["persistent_workers"] = True
+            process.did(f"the workers of {type(arguments['dataset']).__name__} stay")
+
+    process.on_loader(change)
+
+
+def applies(workload: Workload) -> Decision:
+    """There are workers, or could be, that end with the epoch."""
+    if workload.loaders and all(one.facts.get("persistent_workers") for one in workload.loaders):
+        return Decision(False, "the workers of all loaders stay already")
+    return with_workers(workload)
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """`persistent_workers` of each loader."""
+    loaders = tuple(one for one in workload.loaders if not one.facts.get("persistent_workers"))
+    return edit_loaders(loaders, persistent_workers="True")
+
+
+LEVER = Lever(
+    name="persistent_workers",
+    summary="loader workers stay from one epoch to the next",
+    changes="nothing",
+    new_randomness=True,
+    risk="safe",
+    phases=("data",),
+    values=lambda workload: ("on",),
+    applies=applies,
+    apply=apply,
+    edit=edit,
+)

@@ -1,0 +1,89 @@
+"""Pinned memory: batches lie in memory that the GPU reads by itself, and copies do not wait.
+
+When: the model is on a GPU and batches come from a DataLoader. `pin_memory=True` for every loader,
+and `.to` and `.cuda` of a pinned tensor are non-blocking unless the script says otherwise. Costs
+host memory that cannot be swapped. The same values: the device does the copy before what follows. A
+script that writes into a batch on the host after copying it would race with the copy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from hotlap.levers.common.edits import Edit
+from hotlap.levers.common.later import report_once
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.loaders import edit_loaders
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Workload
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Pin the batches of all loaders and make copies of pinned tensors non-blocking."""
+    if not (torch.version.cuda or torch.version.hip):
+        return
+    did_once = report_once(process)
+
+    def change(kind: type, arguments: dict[str, Any]) -> None:
+        if not arguments["pin_memory"]:
+            arguments["pin_memory"] = True
+            process.did(f"batches of {type(arguments['dataset']).__name__} are pinned")
+
+    process.on_loader(change)
+    for name in ("to", "cuda"):
+        original = getattr(torch.Tensor, name)
+        process.replace(torch.Tensor, name, _without_waiting(torch, original, did_once))
+
+
+def _without_waiting(torch: Any, original: Any, did_once: Callable[[str], None]) -> Any:
+    is_tracing = torch.compiler.is_dynamo_compiling
+
+    @functools.wraps(original)
+    def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_tracing() or self.is_cuda or says_itself(args, kwargs) or not self.is_pinned():
+            return original(self, *args, **kwargs)
+        moved = original(self, *args, non_blocking=True, **kwargs)
+        if moved.is_cuda:
+            did_once("copies of pinned tensors to the device do not wait")
+        return moved
+
+    return move
+
+
+def says_itself(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call of `.to` or `.cuda` says whether it waits: by name, or as its only flag."""
+    return "non_blocking" in kwargs or any(isinstance(one, bool) for one in args)
+
+
+def applies(workload: Workload) -> Decision:
+    """A GPU, and loaders whose batches are not pinned."""
+    if workload.device != "cuda":
+        return Decision(False, "the model is not on a GPU, so that nothing is copied to one")
+    if not workload.loaders:
+        return Decision(False, "the script makes no DataLoader")
+    if not all(one.facts.get("pin_memory") for one in workload.train_loaders):
+        return Decision(True, "batches are not pinned")
+    if workload.share("transfer") < 0.01:
+        return Decision(False, "batches are pinned, and the step hardly waits for copies")
+    return Decision(True, "batches are pinned; copies may still wait")
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """`pin_memory` of each loader; that copies wait is told by the card."""
+    loaders = tuple(one for one in workload.loaders if not one.facts.get("pin_memory"))
+    return edit_loaders(loaders, pin_memory="True")
+
+
+LEVER = Lever(
+    name="pin_memory",
+    summary="batches in pinned memory, copied to the GPU without waiting",
+    changes="nothing",
+    risk="safe",
+    phases=("transfer", "data"),
+    values=lambda workload: ("on",),
+    applies=applies,
+    apply=apply,
+    edit=edit,
+)

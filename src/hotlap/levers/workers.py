@@ -1,0 +1,93 @@
+"""Worker processes of the DataLoader: samples are made beside the training, not in its way.
+
+When: the step waits for data, and samples cost time to make. Costs memory for each worker and a
+start-up at each epoch. The same samples in the same order; random numbers that the dataset draws
+come from the workers' own streams. Datasets that hold tensors on a GPU are left alone, and so are
+iterable ones: each worker would go through all of the data, unless the dataset shares it out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hotlap.levers.common.edits import Edit
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.loaders import edit_loaders, waits_for_data
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Seen, Workload
+
+MAX_WORKERS = 32
+"""More take long to start and much memory."""
+MAX_WAITING = 16
+"""More workers than CPUs pay only where they wait for a disk or a network: up to this many."""
+
+
+def apply(torch: Any, value: str, process: Process) -> None:
+    """Give loaders with fewer workers this many."""
+    n_workers = int(value)
+
+    def change(kind: type, arguments: dict[str, Any]) -> None:
+        dataset, before = arguments["dataset"], arguments["num_workers"]
+        is_iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+        if before < n_workers and not is_iterable and not _is_on_device(torch, dataset):
+            arguments["num_workers"] = n_workers
+            name = type(dataset).__name__
+            process.did(f"the loader of {name} has {n_workers} workers, it had {before}")
+
+    process.on_loader(change)
+
+
+def _is_on_device(torch: Any, dataset: Any) -> bool:
+    """Whether a dataset holds tensors on a device, which a forked worker cannot use."""
+    held = list(getattr(dataset, "__dict__", {}).values())
+    held += [part for one in held if isinstance(one, (list, tuple)) for part in one[:8]]
+    return any(isinstance(one, torch.Tensor) and not one.is_cpu for one in held)
+
+
+def values(workload: Workload) -> tuple[str, ...]:
+    """About as many as there are CPUs, half, and twice as many."""
+    n = min(workload.n_cpus, MAX_WORKERS)
+    counts = dict.fromkeys((n, n // 2, max(n, min(2 * n, MAX_WAITING))))
+    return tuple(str(count) for count in counts if _loaders(workload, count))
+
+
+def _loaders(workload: Workload, n_workers: int) -> tuple[Seen, ...]:
+    """Those that would be given this many workers."""
+    return tuple(
+        loader
+        for loader in workload.loaders
+        if not loader.facts.get("is_iterable") and loader.facts["num_workers"] < n_workers
+    )
+
+
+def applies(workload: Workload) -> Decision:
+    """The step waits for the data of a map-style dataset."""
+    waits = waits_for_data(workload)
+    if not waits.yes:
+        return waits
+    if all(loader.facts.get("is_iterable") for loader in workload.train_loaders):
+        return Decision(
+            False, "the dataset is iterable: each worker might repeat all of its samples"
+        )
+    if not values(workload):
+        return Decision(False, "the loaders have as many workers as the CPUs can feed")
+    return waits
+
+
+def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
+    """`num_workers` of each loader."""
+    return edit_loaders(_loaders(workload, int(value)), num_workers=value)
+
+
+LEVER = Lever(
+    name="workers",
+    summary="worker processes make the batches while the model trains",
+    changes="nothing",
+    new_randomness=True,
+    risk="safe",
+    phases=("data",),
+    values=values,
+    applies=applies,
+    apply=apply,
+    edit=edit,
+)

@@ -1,0 +1,144 @@
+"""The bench: makes trials, remembers them, and keeps to the time it was given.
+
+Trials are written down one by one as they end. A climb that was interrupted is made again from its
+start with the trials that are on file, which takes no time, and goes on from there: with the same
+results it comes to the same decisions.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hotlap.errors import RecordError
+from hotlap.records.codec import from_json, to_json
+from hotlap.records.ladder import Trial
+from hotlap.tuner.noise import Between, Measured, typical_step, within_error
+
+RECENT = 2
+"""Measurements of the best settings that a rung is compared with: older ones may have drifted."""
+FIRST_STEPS = 40
+MIN_STEPS = 32
+MAX_STEPS = 3000
+N_WARMUP = 10
+"""Steps at the start of a trial that no figure counts: compilers and caches settle in them."""
+
+Settings = Mapping[str, str]
+Make = Callable[[Settings, int, int, float], Trial]
+"""Runs a trial: levers, seed, measured steps, time limit in seconds."""
+Score = Callable[[Trial], float | None]
+"""What is to be made large."""
+
+
+class OutOfTime(Exception):
+    """There is no time left for another trial."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Trials made so far, by their settings."""
+
+    make: Make
+    score: Score
+    budget_s: float
+    trial_s: float
+    """How long the measured part of a trial is to be."""
+    log: Path | None = None
+    n_steps: int = FIRST_STEPS
+    fixed_steps: bool = False
+    on_start: Callable[[Settings], None] = lambda settings: None
+    began: float = field(default_factory=time.monotonic)
+    trials: dict[tuple[tuple[str, str], ...], list[Trial]] = field(default_factory=dict)
+    on_file: dict[tuple[tuple[str, str], ...], list[Trial]] = field(default_factory=dict)
+    n_resumed: int = 0
+
+    def load(self) -> None:
+        """Take up the trials that an interrupted climb left on file."""
+        if self.log is None or not self.log.is_file():
+            return
+        for line in self.log.read_text(encoding="utf-8").splitlines():
+            try:
+                trial = from_json(Trial, json.loads(line), "")
+            except (ValueError, RecordError):
+                continue  # the line that was being written when it was interrupted
+            self.on_file.setdefault(_key(trial.levers), []).append(trial)
+            self.n_resumed += 1
+
+    def measure(self, settings: Settings, seed: int = 0) -> Trial:
+        """Run a trial, or take it from the file."""
+        waiting = self.on_file.get(_key(settings), [])
+        if waiting and waiting[0].seed == seed:
+            trial = waiting.pop(0)
+        else:
+            self.on_start(settings)
+            trial = self.make(settings, seed, self.n_steps, self.time_limit(settings))
+            self._write(trial)
+        self.trials.setdefault(_key(settings), []).append(trial)
+        return trial
+
+    def choose_steps(self, trial: Trial) -> None:
+        """As many steps as take about `trial_s`, but never fewer than the guard needs."""
+        if not self.fixed_steps and trial.step_s:
+            n = int(self.trial_s / typical_step(trial.step_s))
+            self.n_steps = min(max(n, MIN_STEPS), MAX_STEPS)
+
+    def _write(self, trial: Trial) -> None:
+        if self.log is not None:
+            with self.log.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(to_json(trial)) + "\n")
+
+    # Time -------------------------------------------------------------------------------------
+
+    def time_left(self) -> float:
+        """Seconds of the budget."""
+        return self.budget_s - (time.monotonic() - self.began)
+
+    def typical_trial_s(self) -> float:
+        """How long a trial takes, start and end included; 0 before the first."""
+        durations = sorted(t.total_s for ts in self.trials.values() for t in ts if t.state == "ok")
+        return durations[len(durations) // 2] if durations else 0.0
+
+    def time_limit(self, settings: Settings) -> float:
+        """When a trial is taken for hung: compilers may take minutes, and no more than is left."""
+        base = self.trials.get((), [])
+        usual = base[0].total_s if base else 0.0
+        limit = max(180.0, 10 * usual) if base else self.budget_s
+        return max(min(limit, self.time_left()), 5.0)
+
+    def has_time_for(self, n_trials: float) -> bool:
+        """Whether so many more trials fit into the budget."""
+        return self.time_left() > 1.2 * n_trials * self.typical_trial_s()
+
+    # Figures ----------------------------------------------------------------------------------
+
+    def measured(self, settings: Settings, recent: bool = True) -> Measured:
+        """The figures of settings that were measured."""
+        trials = [t for t in self.trials[_key(settings)] if t.state == "ok" and t.seed == 0]
+        trials = trials[-RECENT:] if recent else trials
+        scores = [(self.score(trial), within_error(trial.step_s)) for trial in trials]
+        known = [(score, error) for score, error in scores if score]
+        return Measured(tuple(s for s, _ in known), tuple(e for _, e in known))
+
+    def between(self) -> Between:
+        """The noise from start to start, from all settings that were measured more than once."""
+        groups = []
+        for trials in self.trials.values():
+            scores = [self.score(t) for t in trials if t.state == "ok" and t.seed == 0]
+            rates = [score for score in scores if score]
+            # Neighbours in time only: drift over the climb is not noise between two starts.
+            groups += [rates[i : i + 2] for i in range(len(rates) - 1)]
+        return Between.of(groups)
+
+
+def _key(settings: Settings) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(settings.items()))
+
+
+def rate(trial: Trial) -> float | None:
+    """Samples a second; steps a second where samples are unknown."""
+    if trial.state != "ok" or not trial.step_s:
+        return None
+    return (trial.samples_per_step or 1.0) / typical_step(trial.step_s)

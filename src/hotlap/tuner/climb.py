@@ -1,0 +1,333 @@
+"""The climb: baseline, one lever at a time, and each kept one taken away again at the end.
+
+baseline, twice                         what is to be beaten, and how well it repeats itself
+for each lever and value, in order:
+    a trial on top of the best so far   ends badly, or is another training: a state, go on
+    faster than the best so far?        the best is measured again, so that drift is no gain
+    outside the noise?                  kept, and `hotlap.toml` is written
+leave one out                           each kept lever's real contribution; passengers go
+baseline and best once more             the ratio that is claimed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hotlap.errors import UsageError
+from hotlap.levers.common.lever import Lever
+from hotlap.records.ladder import Rate, Rung, RungState, Trial
+from hotlap.tuner.bench import Bench, rate
+from hotlap.tuner.guard import Claim, Verdict, judge
+from hotlap.tuner.noise import Interval, ratio
+from hotlap.tuner.order import Candidate
+
+WORTH_A_SECOND_LOOK = 1.005
+"""A gain below this is not measured again."""
+MIN_CONTRIBUTION = 1.0
+
+
+@dataclass(slots=True)
+class Climb:
+    """One climb while it goes on."""
+
+    bench: Bench
+    levers: Mapping[str, Lever]
+    needed_values: Callable[[Lever], str | None]
+    """The value with which a lever that another one needs is applied; None where it does not."""
+    memory_limit_bytes: float | None = None
+    on_rung: Callable[[Rung], None] = lambda rung: None
+    on_kept: Callable[[Mapping[str, str]], None] = lambda levers: None
+    best: dict[str, str] = field(default_factory=dict)
+    rungs: list[Rung] = field(default_factory=list)
+    baselines: list[Trial] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    is_complete: bool = True
+    result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
+    """How many times faster the best is than the baseline."""
+
+    # The baseline -----------------------------------------------------------------------------
+
+    def measure_baseline(self) -> Trial:
+        """The command as it is: once to see how long its steps are, then for the record, twice."""
+        first = self._baseline()
+        n_steps = self.bench.n_steps
+        self.bench.choose_steps(first)
+        if self.bench.n_steps != n_steps and first.n_steps >= n_steps:
+            self.bench.trials[()].clear()
+            first = self._baseline()
+        self.baselines = [first, self._baseline()]
+        return first
+
+    def _baseline(self) -> Trial:
+        trial = self.bench.measure({})
+        if trial.state != "ok":
+            lines = "".join(f"\n  {line}" for line in trial.last_lines)
+            raise UsageError(f"the command itself does not run: {trial.reason}{lines}")
+        return trial
+
+    # Rungs ------------------------------------------------------------------------------------
+
+    def try_all(self, candidates: Sequence[Candidate]) -> None:
+        """Every candidate with each of its values, as long as there is time."""
+        for candidate in candidates:
+            if candidate.not_tried:
+                is_maths = "maths" in candidate.not_tried
+                state: RungState = "not allowed" if is_maths else "not applicable"
+                self._add(_untried(candidate.lever, "", state, candidate.not_tried))
+                continue
+            for value in candidate.values:
+                if self.best.get(candidate.lever.name) == value:
+                    continue  # another lever needed it and brought it in
+                # What is kept has to be proven at the end: that time is not given away.
+                if self.bench.has_time_for(2 + len(self.best) + 2):
+                    self._try(candidate.lever, value)
+                else:
+                    self.is_complete = False
+                    reason = "the budget was used up"
+                    self.rungs.append(_untried(candidate.lever, value, "not tried", reason))
+
+    def _try(self, lever: Lever, value: str) -> None:
+        settings = {**self.best, lever.name: value}
+        trial = self.bench.measure(settings)
+        if trial.state == "crashed":
+            needed = self._needed_by(lever)
+            if needed:
+                self._add(self._rung(lever, value, trial, None, trial.state, trial.reason))
+                settings = {**self.best, **needed, lever.name: value}
+                trial = self.bench.measure(settings)
+        self._decide(lever, value, settings, trial)
+
+    def _needed_by(self, lever: Lever) -> dict[str, str]:
+        needed = {}
+        for name in lever.needs:
+            value = self.needed_values(self.levers[name]) if name in self.levers else None
+            if value is not None and name not in self.best:
+                needed[name] = value
+        return needed
+
+    def _decide(self, lever: Lever, value: str, settings: dict[str, str], trial: Trial) -> None:
+        state, reason, verdict = self._check(lever, settings, trial)
+        if state != "ok":
+            self._add(self._rung(lever, value, trial, verdict, state, reason))
+            return
+        gain = self._gain(settings)
+        if gain.value > WORTH_A_SECOND_LOOK:
+            self.bench.measure(self.best)
+            gain = self._gain(settings)
+            if gain.value > WORTH_A_SECOND_LOOK and gain.low <= 1.0:
+                second = self.bench.measure(settings)
+                state, reason, verdict = self._check(lever, settings, second)
+                gain = self._gain(settings)
+        kept = state == "ok" and gain.low > 1.0
+        if state == "ok":
+            reason = self._why(gain, kept, settings, lever)
+        rung = self._rung(lever, value, trial, verdict, state, reason, gain)
+        if kept:
+            self._keep(lever, settings)
+        self._add(replace(rung, kept=kept))
+
+    def _check(
+        self, lever: Lever, settings: Mapping[str, str], trial: Trial
+    ) -> tuple[RungState, str, Verdict | None]:
+        """Whether a trial can be a rung at all."""
+        if trial.state != "ok":
+            return trial.state, trial.reason, None
+        if lever.name in trial.failed:
+            return "no effect", f"it could not be applied: {trial.failed[lever.name]}", None
+        if lever.name not in trial.done:
+            return "no effect", "it found nothing to change", None
+        limit = self.memory_limit_bytes
+        if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
+            return "oom", "it takes more memory than the limit", None
+        verdict = judge(self.baselines, trial, self._claim(settings))
+        return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
+
+    def _fits(self, settings: Mapping[str, str]) -> bool:
+        trials = self.bench.trials.get(tuple(sorted(settings.items())), [])
+        limit = self.memory_limit_bytes or 0
+        return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
+
+    def _claim(self, settings: Mapping[str, str]) -> Claim:
+        return Claim.of([self.levers[name] for name in settings])
+
+    def _gain(self, settings: Mapping[str, str]) -> Interval:
+        bench = self.bench
+        return ratio(bench.measured(settings), bench.measured(self.best), bench.between())
+
+    def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
+        together = sorted(set(settings) - set(self.best) - {lever.name})
+        with_others = f", together with {', '.join(together)}" if together else ""
+        if kept:
+            return f"{_signed(gain)}{with_others}"
+        return f"{_signed(gain)}: {'slower' if gain.high < 1.0 else 'inside the noise'}"
+
+    def _keep(self, lever: Lever, settings: dict[str, str]) -> None:
+        for i, rung in enumerate(self.rungs):
+            if rung.kept and rung.lever == lever.name:
+                self.rungs[i] = replace(rung, kept=False, reason=f"{rung.reason}; then bettered")
+        for name in settings.keys() - self.best.keys() - {lever.name}:
+            reason = f"{lever.name} needs it"
+            needed = _untried(self.levers[name], settings[name], "ok", reason)
+            self._add(replace(needed, kept=True))
+        self.best = settings
+        self.on_kept(self.best)
+
+    # The end ----------------------------------------------------------------------------------
+
+    def leave_one_out(self) -> None:
+        """Take each kept lever away once; what is not missed then is a passenger and goes."""
+        for name in list(self.best):
+            if len(self.best) == 1:
+                break  # without it is the baseline, which is measured again in any case
+            if not self.bench.has_time_for(3):
+                self.is_complete = False
+                self.notes.append("contributions were not all measured: the budget was used up")
+                return
+            self._leave_out(name)
+
+    def _leave_out(self, name: str) -> None:
+        without = {key: value for key, value in self.best.items() if key != name}
+        self.bench.measure(self.best)
+        trial = self.bench.measure(without)
+        if trial.state != "ok":
+            self._contribute(name, None, f"without it: {trial.state}, {trial.reason}")
+            return
+        gain = ratio(
+            self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
+        )
+        if gain.low <= 1.0 < gain.high and self.bench.has_time_for(4):
+            self.bench.measure(self.best)
+            self.bench.measure(without)
+            gain = ratio(
+                self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
+            )
+        if gain.low > MIN_CONTRIBUTION:
+            self._contribute(name, gain, "")
+            return
+        self._drop(name, f"a passenger: without it {_signed_inverse(gain)}")
+        self.best = without
+        self.on_kept(self.best)
+
+    def _contribute(self, name: str, gain: Interval | None, reason: str) -> None:
+        for i, rung in enumerate(self.rungs):
+            if rung.kept and rung.lever == name:
+                self.rungs[i] = replace(
+                    rung,
+                    contribution=gain.value if gain else None,
+                    contribution_low=gain.low if gain else None,
+                    contribution_high=gain.high if gain else None,
+                    reason="; ".join(filter(None, (rung.reason, reason))),
+                )
+
+    def _drop(self, name: str, reason: str) -> None:
+        for i, rung in enumerate(self.rungs):
+            if rung.kept and rung.lever == name:
+                self.rungs[i] = replace(rung, kept=False, reason=f"{rung.reason}; {reason}")
+
+    def conclude(self) -> None:
+        """Baseline and best once more, side by side: the ratio that is claimed."""
+        if not self.best:
+            return
+        if self.bench.has_time_for(2):
+            self.bench.measure({})
+            self.bench.measure(self.best)
+        result = self.ratio_so_far()
+        if result.low > 1.0:
+            self.result = result
+            if len(self.best) == 1:
+                self._contribute(next(iter(self.best)), result, "")
+            return
+        for name in list(self.best):
+            self._drop(name, "all together are not faster than the baseline")
+        self.best = {}
+        self.on_kept(self.best)
+
+    def ratio_so_far(self) -> Interval:
+        """The best against the baseline, from their last measurements."""
+        bench = self.bench
+        return ratio(bench.measured(self.best), bench.measured({}), bench.between())
+
+    def rate_of(self, settings: Mapping[str, str]) -> Rate:
+        """Samples a second with the interval, whatever the objective is."""
+        trials = self.bench.trials[tuple(sorted(settings.items()))]
+        score, self.bench.score = self.bench.score, rate
+        try:
+            interval = self.bench.measured(settings).interval(self.bench.between())
+        finally:
+            self.bench.score = score
+        assert trials
+        return Rate(interval.value, interval.low, interval.high)
+
+    # Rungs as data ----------------------------------------------------------------------------
+
+    def _add(self, rung: Rung) -> None:
+        self.rungs.append(rung)
+        self.on_rung(rung)
+
+    def _rung(
+        self,
+        lever: Lever,
+        value: str,
+        trial: Trial,
+        verdict: Verdict | None,
+        state: RungState,
+        reason: str,
+        gain: Interval | None = None,
+    ) -> Rung:
+        speed = self.rate_of(trial.levers) if trial.state == "ok" else None
+        base = self.rate_of({}).samples_per_s
+        return Rung(
+            lever=lever.name,
+            value=value,
+            state=state,
+            samples_per_s=speed.samples_per_s if speed else None,
+            low=speed.low if speed else None,
+            high=speed.high if speed else None,
+            ratio=speed.samples_per_s / base if speed else None,
+            gain=gain.value if gain else None,
+            gain_low=gain.low if gain else None,
+            gain_high=gain.high if gain else None,
+            memory_bytes=memory_of(trial) if trial.state == "ok" else None,
+            energy_per_sample_j=trial.energy_per_sample_j,
+            loss_verdict=verdict.text if verdict else "",
+            kept=False,
+            reason=reason,
+            last_lines=trial.last_lines,
+        )
+
+
+def memory_of(trial: Trial) -> int | None:
+    """Peak bytes on the device; on the host where there is no device."""
+    return trial.device_peak_bytes or trial.host_peak_bytes
+
+
+def _untried(lever: Lever, value: str, state: RungState, reason: str) -> Rung:
+    return Rung(
+        lever=lever.name,
+        value=value,
+        state=state,
+        samples_per_s=None,
+        low=None,
+        high=None,
+        ratio=None,
+        gain=None,
+        gain_low=None,
+        gain_high=None,
+        memory_bytes=None,
+        energy_per_sample_j=None,
+        loss_verdict="",
+        kept=False,
+        reason=reason,
+    )
+
+
+def _signed(gain: Interval) -> str:
+    return (
+        f"{100 * (gain.value - 1):+.1f} % "
+        f"[{100 * (gain.low - 1):+.1f}, {100 * (gain.high - 1):+.1f}]"
+    )
+
+
+def _signed_inverse(gain: Interval) -> str:
+    return _signed(Interval(1 / gain.value, 1 / gain.high, 1 / gain.low))

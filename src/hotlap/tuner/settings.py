@@ -1,0 +1,63 @@
+"""`hotlap.toml`: the levers that a climb kept, in a table `[levers]` of name = value."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from hotlap.errors import UsageError
+
+NAME = "hotlap.toml"
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """The levers of a settings file, as text."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # the same library, before Python had it
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} does not exist; `hotlap tune COMMAND` writes one, or name levers with --levers"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    levers = document.get("levers")
+    if not isinstance(levers, dict):
+        raise UsageError(f"{path} has no table [levers]")
+    for name, value in levers.items():
+        if isinstance(value, (dict, list)):
+            raise UsageError(f"{path}: the lever {name} is {value!r}; one value is expected")
+    return {name: _text(value) for name, value in levers.items()}
+
+
+def _text(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def write_settings(path: Path, levers: Mapping[str, str], comments: list[str]) -> None:
+    """Write the file so that a reader sees the old one or the new one."""
+    lines = [f"# {line}" for line in comments]
+    lines += ["", "[levers]"]
+    lines += [f"{name} = {_quoted(value)}" for name, value in levers.items()]
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write("\n".join(lines) + "\n")
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _quoted(value: str) -> str:
+    """A basic string of TOML."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'

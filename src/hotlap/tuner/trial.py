@@ -1,0 +1,274 @@
+"""One trial: a short run of the command with some levers, in clean processes.
+
+A trial is `hotlap time` in a process group of its own, so that everything it starts can be ended.
+However it ends is a state of the trial and never an error of the tuner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotlap.chronometer.compare import measured_steps
+from hotlap.chronometer.merge import training_ranks
+from hotlap.errors import RecordError
+from hotlap.levers.common.inside import Orders
+from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.workload import Events, Workload, read_events
+from hotlap.records.ladder import Fingerprint, State, Trial
+from hotlap.records.rank import RankRecord
+from hotlap.records.run import Run
+
+TRIAL_VARIABLE = "HOTLAP_TRIAL"
+"""Marks every process of a trial, also one that left its process group."""
+OFFLINE = {
+    "WANDB_MODE": "offline",
+    "COMET_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+}
+TERMINATE_S = 10.0
+N_LAST_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """What all trials of a climb have in common."""
+
+    command: tuple[str, ...]
+    folder: Path
+    """Where the command runs."""
+    runs_dir: Path
+    levers: tuple[Lever, ...]
+    lever_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """What one trial is to be."""
+
+    levers: Mapping[str, str]
+    n_steps: int
+    n_warmup: int
+    timeout_s: float
+    seed: int = 0
+
+
+def environment_of(
+    levers: Sequence[Lever], values: Mapping[str, str], workload: Workload
+) -> dict[str, str]:
+    """What the levers need in the environment."""
+    environment: dict[str, str] = {}
+    for lever in levers:
+        if lever.name in values:
+            environment |= lever.environment(values[lever.name], workload)
+    return environment
+
+
+def run_trial(plan: TrialPlan, request: TrialRequest, workload: Workload) -> tuple[Trial, Events]:
+    """Run it to its end, whatever that is; nothing of it is left running."""
+    name = secrets.token_hex(6)
+    runs_dir = plan.runs_dir / name
+    runs_dir.mkdir(parents=True)
+    log = runs_dir / "output.log"
+    began = time.monotonic()
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            _words(plan, request, runs_dir),
+            cwd=plan.folder,
+            env=_environment(plan, request, workload, name),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            is_hung = not _wait(process, request.timeout_s)
+        finally:
+            _end(process, name)
+    total_s = time.monotonic() - began
+    folder = next((path.parent for path in runs_dir.glob("*/run.json")), None)
+    events = read_events(folder) if folder else Events({}, {}, (), ())
+    for lever in plan.levers:
+        if lever.name in request.levers:
+            variables = lever.environment(request.levers[lever.name], workload)
+            for name_and_value in variables.items():
+                events.done.setdefault(lever.name, []).append("=".join(name_and_value))
+    return _trial(request, folder, events, is_hung, total_s, _last_lines(log)), events
+
+
+def _words(plan: TrialPlan, request: TrialRequest, runs_dir: Path) -> list[str]:
+    options = ["--quiet", "--steps", str(request.n_steps), "--warmup", str(request.n_warmup)]
+    words = [sys.executable, "-m", "hotlap", "time", *options, "--runs-dir", str(runs_dir), "--"]
+    return [*words, *plan.command]
+
+
+def _environment(
+    plan: TrialPlan, request: TrialRequest, workload: Workload, name: str
+) -> dict[str, str]:
+    orders = Orders(dict(request.levers), request.seed, plan.lever_files, fingerprint=True)
+    return {
+        **os.environ,
+        **OFFLINE,
+        "PYTHONHASHSEED": "0",
+        **environment_of(plan.levers, request.levers, workload),
+        **orders.to_environment(),
+        TRIAL_VARIABLE: name,
+    }
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end a trial whose tuner was killed."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes], name: str) -> None:
+    """End whatever of the trial still runs; politely first, so that its Run is written."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(TERMINATE_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pid in marked_processes(name):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def marked_processes(name: str) -> list[int]:
+    """Processes that carry a trial's mark in their environment."""
+    mark = f"{TRIAL_VARIABLE}={name}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def _last_lines(log: Path) -> tuple[str, ...]:
+    with log.open("rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, stream.tell() - 8192))
+        text = stream.read().decode("utf-8", errors="replace")
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-N_LAST_LINES:]
+
+
+def _trial(
+    request: TrialRequest,
+    folder: Path | None,
+    events: Events,
+    is_hung: bool,
+    total_s: float,
+    last_lines: tuple[str, ...],
+) -> Trial:
+    run, ranks = _read(folder)
+    state, reason = _state(run, is_hung, request)
+    losses = _losses(ranks)
+    if state == "ok" and any(loss is not None and not math.isfinite(loss) for loss in losses):
+        step = next(i for i, x in enumerate(losses, 1) if x is not None and not math.isfinite(x))
+        state, reason = "diverged", f"the loss of step {step} is {losses[step - 1]}"
+    rate = (run.samples_per_s or run.steps_per_s) if run else None
+    return Trial(
+        levers=dict(request.levers),
+        seed=request.seed,
+        state=state,
+        reason=reason,
+        last_lines=() if state == "ok" else last_lines,
+        total_s=total_s,
+        n_steps=run.steps.measured + run.steps.warmup if run else 0,
+        step_s=tuple(measured_steps(run, ranks)) if run and run.step_s else (),
+        samples_per_s=rate,
+        samples_per_step=_samples_per_step(run),
+        losses=losses,
+        device_peak_bytes=run.memory.device_peak_bytes if run else None,
+        host_peak_bytes=run.memory.host_peak_bytes if run else None,
+        energy_per_sample_j=1 / run.power.samples_per_j
+        if run and run.power.samples_per_j
+        else None,
+        mean_w=run.power.mean_w if run else None,
+        fingerprints=fingerprints_of(events.fingerprints),
+        done={name: tuple(what) for name, what in events.done.items()},
+        failed=events.failed,
+        run=str(folder) if folder else "",
+    )
+
+
+def _read(folder: Path | None) -> tuple[Run | None, list[RankRecord]]:
+    if folder is None:
+        return None, []
+    try:
+        run = Run.read(folder)
+        ranks, _ = training_ranks(RankRecord.read(p) for p in sorted(folder.glob("rank-*.json")))
+    except RecordError:
+        return None, []
+    return run, list(ranks)
+
+
+def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State, str]:
+    if is_hung:
+        return "hung", f"it had not ended after {request.timeout_s:.0f} s and was ended"
+    if run is None:
+        return "crashed", "it left no Run"
+    if run.status == "oom":
+        return "oom", "it ran out of memory"
+    if run.status in ("ok", "cut"):
+        if run.step_s is None:
+            return "crashed", "it ended without a training step"
+        return "ok", ""
+    return "crashed", f"it ended with {_ending(run.exit_code)}"
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def _losses(ranks: Sequence[RankRecord]) -> tuple[float | None, ...]:
+    """The losses of rank 0."""
+    return ranks[0].steps.loss if ranks else ()
+
+
+def _samples_per_step(run: Run | None) -> float | None:
+    if run is None or not run.samples_per_s or not run.steps_per_s:
+        return None
+    return run.samples_per_s / run.steps_per_s
+
+
+def fingerprints_of(events: Sequence[Mapping[str, Any]]) -> tuple[Fingerprint, ...]:
+    """Of one process: several ranks report the same, since their gradients are averaged."""
+    merged: dict[int, dict[str, tuple[float, ...]]] = {}
+    for event in events:
+        entry = merged.setdefault(event["fingerprint"], {})
+        for key in ("gradients", "parameters"):
+            if key in event:
+                entry.setdefault(key, tuple(event[key]))
+    return tuple(
+        Fingerprint(update, entry.get("gradients", ()), entry.get("parameters", ()))
+        for update, entry in sorted(merged.items())
+    )

@@ -1,0 +1,291 @@
+"""Tune a command: from the request to the Ladder, with `hotlap.toml` holding the best so far."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hotlap import __version__
+from hotlap.chronometer.launch import resolve
+from hotlap.errors import UsageError
+from hotlap.levers import find_levers
+from hotlap.levers.common.edits import Edit, describe, unified_diff
+from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.workload import (
+    Events,
+    Seen,
+    Site,
+    Workload,
+    read_events,
+    workload_from,
+)
+from hotlap.machine.host import cpu_flags, describe_host
+from hotlap.records.ladder import Ladder, Rate, Rung, Trial
+from hotlap.records.run import Run
+from hotlap.tuner.bench import Bench, Score, Settings, rate
+from hotlap.tuner.climb import Climb, memory_of
+from hotlap.tuner.order import Candidate, order_levers
+from hotlap.tuner.scratch import Scratch
+from hotlap.tuner.settings import write_settings
+from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
+
+OBJECTIVES = ("time", "memory", "energy")
+TRIAL_S = 4.0
+"""How long the measured steps of a trial take, if the guard does not need more of them."""
+SHARE_OF_TRIAL = 60
+"""A trial's measured part is at most this part of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What is to be tuned, and how."""
+
+    command: tuple[str, ...]
+    runs_dir: Path
+    output: Path
+    budget_s: float = 900.0
+    objective: str = "time"
+    memory_limit_bytes: float | None = None
+    allowed: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    steps: int | None = None
+    lever_files: tuple[str, ...] = ()
+    in_place: bool = False
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told while it climbs."""
+
+    started: Callable[[Settings], None] = lambda settings: None
+    baseline: Callable[[Trial, Workload], None] = lambda trial, workload: None
+    rung: Callable[[Rung], None] = lambda rung: None
+    note: Callable[[str], None] = lambda text: None
+
+
+def host_workload() -> Workload:
+    """What is known of the machine before anything ran on it."""
+    host = describe_host()
+    return Workload(n_cpus=host.n_cpus_allocated or 1, cpu_flags=cpu_flags())
+
+
+@dataclass(slots=True)
+class Tuning:
+    """A command on its bench."""
+
+    request: TuneRequest
+    watcher: Watcher
+    levers: tuple[Lever, ...] = ()
+    workload: Workload = field(default_factory=host_workload)
+    events: Events | None = None
+    _scratch: Scratch | None = None
+
+    def __post_init__(self) -> None:
+        self.levers = find_levers(self.request.lever_files)
+        known = {lever.name for lever in self.levers}
+        for name in (*self.request.allowed, *self.request.only, *self.request.skipped):
+            if name not in known:
+                raise UsageError(f"'{name}' is no lever; there are {', '.join(sorted(known))}")
+        resolve(self.request.command)
+
+    def climb(self) -> Ladder:
+        """Climb to the end, or until the time is up or somebody interrupts."""
+        began, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+        with self.scratch() as folder:
+            bench = self.bench(folder, self._state_folder() / "trials.jsonl")
+            climb = Climb(
+                bench,
+                {lever.name: lever for lever in self.levers},
+                self._needed_value,
+                self.request.memory_limit_bytes,
+                on_rung=self.watcher.rung,
+                on_kept=self._write_settings,
+            )
+            status = "complete"
+            try:
+                first = climb.measure_baseline()
+                self.learn(bench, first, folder)
+                self.watcher.baseline(first, self.workload)
+                climb.try_all(self._candidates())
+                climb.leave_one_out()
+                climb.conclude()
+                if not climb.is_complete:
+                    status = "out of budget"
+            except KeyboardInterrupt:
+                if not climb.baselines:
+                    raise
+                status = "interrupted"
+                if climb.best:
+                    climb.result = climb.ratio_so_far()
+            ladder = self._ladder(climb, status, started, time.monotonic() - began)
+        if status != "interrupted":
+            shutil.rmtree(self._state_folder(), ignore_errors=True)
+        self._write_settings(climb.best)
+        return ladder
+
+    # The bench --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Where trials run."""
+        if self.request.in_place:
+            self._scratch = None
+            yield Path.cwd()
+            return
+        with Scratch(Path.cwd()) as copy:
+            self._scratch = copy
+            yield copy.folder
+            for path in copy.changed():
+                self.watcher.note(f"a trial has written to {path}, which is linked and not copied")
+
+    def bench(self, folder: Path, log: Path | None) -> Bench:
+        """The bench that trials of this command run on."""
+        command = self.request.command
+        if self._scratch is not None:
+            command = self._scratch.words(command)
+        trials = self.request.runs_dir.resolve() / "trials"
+        plan = TrialPlan(command, folder, trials, self.levers, self.request.lever_files)
+
+        def make(levers: Settings, seed: int, n_steps: int, limit_s: float) -> Trial:
+            request = TrialRequest(levers, n_steps, N_WARMUP, limit_s, seed)
+            trial, self.events = run_trial(plan, request, self.workload)
+            return trial
+
+        from hotlap.tuner.bench import FIRST_STEPS, N_WARMUP
+
+        bench = Bench(
+            make,
+            self._score(),
+            self.request.budget_s,
+            min(TRIAL_S, self.request.budget_s / SHARE_OF_TRIAL),
+            log=log,
+            n_steps=self.request.steps or FIRST_STEPS,
+            fixed_steps=self.request.steps is not None,
+            on_start=self.watcher.started,
+        )
+        if log is not None:
+            if self.request.fresh:
+                log.unlink(missing_ok=True)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            bench.load()
+            if bench.n_resumed:
+                self.watcher.note(
+                    f"going on with a climb that was interrupted after {bench.n_resumed} trials "
+                    "(--fresh starts anew)"
+                )
+        return bench
+
+    def learn(self, bench: Bench, baseline: Trial, folder: Path) -> None:
+        """What the baseline was seen to do decides which levers apply."""
+        run_folder = Path(baseline.run)
+        run = Run.read(run_folder)
+        phases = run.phases_s
+        shares = {name: getattr(phases, name) for name in phases.__slots__} if phases else {}
+        self.workload = workload_from(
+            read_events(run_folder),
+            shares,
+            self.workload.n_cpus,
+            run.world_size or 1,
+            self.workload.cpu_flags,
+        )
+
+    def _state_folder(self) -> Path:
+        words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]
+        words += [self.request.objective, *self.request.allowed, str(self.request.steps)]
+        words += [*self.request.only, "-", *self.request.skipped]
+        name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
+        return self.request.runs_dir / f"tune-{name}"
+
+    def _score(self) -> Score:
+        if self.request.objective == "memory":
+            return lambda trial: 1 / memory if (memory := memory_of(trial)) else None
+        if self.request.objective == "energy":
+            return lambda trial: 1 / energy if (energy := trial.energy_per_sample_j) else None
+        return rate
+
+    def _candidates(self) -> Sequence[Candidate]:
+        request = self.request
+        chosen = [
+            lever
+            for lever in self.levers
+            if lever.name not in request.skipped
+            and (not request.only or lever.name in request.only)
+        ]
+        return order_levers(chosen, self.workload, request.allowed, request.objective)
+
+    def _needed_value(self, lever: Lever) -> str | None:
+        values = lever.values(self.workload) if lever.applies(self.workload).yes else ()
+        return values[0] if values else None
+
+    # The result -------------------------------------------------------------------------------
+
+    def _ladder(self, climb: Climb, status: str, started: str, total_s: float) -> Ladder:
+        baseline = climb.rate_of({})
+        best = climb.rate_of(climb.best)
+        edits = self.edits(climb.best)
+        known = climb.baselines[0].samples_per_step is not None
+        return Ladder(
+            command=self.request.command,
+            started=started,
+            hotlap=__version__,
+            objective=self.request.objective,
+            unit="samples/s" if known else "steps/s",
+            status=status,  # type: ignore[arg-type]
+            baseline=baseline,
+            best=best if climb.best else Rate(*_fields(baseline)),
+            ratio=climb.result.value,
+            ratio_low=climb.result.low,
+            ratio_high=climb.result.high,
+            levers=dict(climb.best),
+            rungs=tuple(climb.rungs),
+            total_s=total_s,
+            notes=tuple(climb.notes),
+            edits=tuple(describe(edit) for edit in edits),
+            diff=unified_diff(edits),
+        )
+
+    def edits(self, levers: Mapping[str, str]) -> tuple[Edit, ...]:
+        """What a user would change to have these levers without hotlap."""
+        by_name = {lever.name: lever for lever in self.levers}
+        workload = _at_home(self.workload, self._scratch)
+        return tuple(
+            e for name, value in levers.items() for e in by_name[name].edit(value, workload)
+        )
+
+    def _write_settings(self, levers: Mapping[str, str]) -> None:
+        comments = [
+            f"Written by hotlap {__version__} tune; `hotlap run` applies it.",
+            f"Command: {' '.join(self.request.command)!r}",
+        ]
+        write_settings(self.request.output, levers, comments)
+
+
+def _fields(one: Rate) -> tuple[float, float | None, float | None]:
+    return one.samples_per_s, one.low, one.high
+
+
+def _at_home(workload: Workload, scratch: Scratch | None) -> Workload:
+    """The workload with the user's own files in the place of the copies."""
+    if scratch is None:
+        return workload
+
+    def home(seen: Seen) -> Seen:
+        if seen.site is None:
+            return seen
+        return replace(seen, site=Site(scratch.original(seen.site.file), seen.site.line))
+
+    return replace(
+        workload,
+        loaders=tuple(map(home, workload.loaders)),
+        optimizers=tuple(map(home, workload.optimizers)),
+        models=tuple(map(home, workload.models)),
+        backwards=tuple(map(home, workload.backwards)),
+    )

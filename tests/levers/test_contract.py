@@ -1,0 +1,308 @@
+"""What every lever promises, on one small training: its description, its effect, its way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from running import Result, environment, run_hotlap
+
+import hotlap.levers
+from hotlap.levers import LEVERS
+from hotlap.levers.common.edits import Edit, apply_edits, can_apply, describe
+from hotlap.levers.common.inside import Orders
+from hotlap.levers.common.lever import Changes, Lever, Risk
+from hotlap.levers.common.workload import Events, Workload, read_events, workload_from
+from hotlap.machine.host import describe_host
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE / "example_training.py"
+BY_NAME = {lever.name: lever for lever in LEVERS}
+PHASES = {"data", "transfer", "forward", "backward", "optimizer", "other"}
+N_STEPS = 12
+N_COMPARED = 10
+"""First losses that a bound is about."""
+N_CPUS = describe_host().n_cpus_allocated or 1
+PLAIN = {"OMP_NUM_THREADS": str(min(2, N_CPUS))}
+"""More than one thread, where that is possible: some levers are about threads."""
+EACH = pytest.mark.parametrize("lever", LEVERS, ids=lambda lever: lever.name)
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass
+class Trial:
+    """One run of the example with a lever, or with its edit, on the way or done."""
+
+    result: Future[Result]
+
+    @cached_property
+    def events(self) -> Events:
+        return read_events(self.result.result().folder)
+
+    @property
+    def losses(self) -> list[float]:
+        done = self.result.result()
+        assert done.run.get("status") == "ok", done.stderr.decode()
+        losses: list[float] = done.run["loss"]
+        assert len(losses) >= N_STEPS
+        return losses[:N_STEPS]
+
+
+@dataclass
+class Bench:
+    """Runs the example, two at a time: most of a short run is the import of torch."""
+
+    folder: Path
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
+    with_lever: dict[str, Trial] = field(default_factory=dict)
+    with_edit: dict[str, Trial] = field(default_factory=dict)
+
+    def start(
+        self,
+        name: str,
+        variables: Mapping[str, str],
+        script: Path = EXAMPLE,
+        n_steps: int = N_STEPS,
+    ) -> Trial:
+        """Have the example run in a folder of its own."""
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        options = ("--quiet", "--steps", str(n_steps), "--warmup", "0")
+        env = {**PLAIN, **variables}
+        words = (str(script),)
+        return Trial(
+            self.pool.submit(
+                run_hotlap, *words, folder=folder, cwd=folder, options=options, env=env
+            )
+        )
+
+    @cached_property
+    def baseline(self) -> Trial:
+        """Without levers."""
+        return self.start("baseline", Orders().to_environment())
+
+    @cached_property
+    def workload(self) -> Workload:
+        """What the baseline was seen to do."""
+        run = self.baseline.result.result().run
+        return workload_from(self.baseline.events, run["phases_s"], N_CPUS, 1, cpu_flags())
+
+    def settings(self, lever: Lever) -> dict[str, str]:
+        """The lever's first value, and those of the levers it needs that apply as well."""
+        names = [name for name in lever.needs if BY_NAME[name].applies(self.workload).yes]
+        return {name: BY_NAME[name].values(self.workload)[0] for name in (*names, lever.name)}
+
+    def edits(self, lever: Lever) -> list[Edit]:
+        """The edits of a lever and of those it needs."""
+        settings = self.settings(lever).items()
+        return [
+            edit for name, value in settings for edit in BY_NAME[name].edit(value, self.workload)
+        ]
+
+    def start_lever(self, lever: Lever) -> None:
+        """Run with the lever, and with its edit where that can be made."""
+        settings = self.settings(lever)
+        variables: dict[str, str] = {}
+        for name, value in settings.items():
+            variables |= BY_NAME[name].environment(value, self.workload)
+        variables |= Orders(settings).to_environment()
+        self.with_lever[lever.name] = self.start(f"lever/{lever.name}", variables)
+        if not in_words_only(self.edits(lever)):
+            self.with_edit[lever.name] = self._start_edit(lever)
+
+    def _start_edit(self, lever: Lever) -> Trial:
+        edits = self.edits(lever)
+        variables = dict(pair for e in edits if e.kind == "environment" for pair in e.arguments)
+        script = self.folder / f"{lever.name}.py"
+        script.write_text(apply_edits(edits).get(str(EXAMPLE), EXAMPLE.read_text()))
+        return self.start(f"edit/{lever.name}", variables, script)
+
+
+def in_words_only(edits: list[Edit]) -> list[Edit]:
+    """Those that a person has to make."""
+    return [edit for edit in edits if edit.kind != "environment" and not can_apply(edit)]
+
+
+def cpu_flags() -> list[str]:
+    """What the CPU can do."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return match[1].split() if match else []
+
+
+@pytest.fixture(scope="module")
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    """All runs that the chosen tests look at; they are started at once."""
+    bench = Bench(tmp_path_factory.mktemp("levers"))
+    chosen = [
+        item for item in request.session.items if "bench" in getattr(item, "fixturenames", ())
+    ]
+    names = {i.callspec.params["lever"].name for i in chosen if hasattr(i, "callspec")}
+    for lever in LEVERS:
+        if lever.name in names and lever.applies(bench.workload).yes:
+            bench.start_lever(lever)
+    yield bench
+    bench.pool.shutdown(cancel_futures=True)
+
+
+def on_gpu(workload: Workload) -> Workload:
+    """The same training, had it run on a GPU."""
+    models = tuple(replace(one, facts={**one.facts, "inputs": []}) for one in workload.models)
+    return replace(
+        workload, device="cuda", device_name="NVIDIA H200", capability=(9, 0), models=models
+    )
+
+
+def a_value(lever: Lever, workload: Workload) -> str | None:
+    """A value for this workload, or for a GPU, if there is one."""
+    values = (*lever.values(workload), *lever.values(on_gpu(workload)))
+    return values[0] if values else None
+
+
+@pytest.fixture(scope="module")
+def outcomes(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By lever: what `apply_and_undo.py` saw of it; a lever that ended the process is missing."""
+    results = tmp_path_factory.mktemp("outcomes") / "results.jsonl"
+    values = {lever.name: a_value(lever, bench.workload) for lever in LEVERS}
+    wanted = {name: value for name, value in values.items() if value is not None}
+    variables = {"OMP_NUM_THREADS": "1"}
+    for needed in {name for lever in LEVERS for name in lever.needs}:
+        if BY_NAME[needed].applies(bench.workload).yes:
+            value = BY_NAME[needed].values(bench.workload)[0]
+            variables |= BY_NAME[needed].environment(value, bench.workload)
+    results.touch()
+    while wanted:
+        words = [sys.executable, "apply_and_undo.py", json.dumps(wanted), str(results)]
+        done = subprocess.run(words, cwd=HERE, env=environment(variables), timeout=300)
+        told = {json.loads(line)["lever"] for line in results.read_text().splitlines()}
+        left = [name for name in wanted if name not in told]
+        assert left or done.returncode == 0
+        wanted = {name: wanted[name] for name in left[1:]}  # the first of them ended the process
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    return {line["lever"]: line for line in lines}
+
+
+@pytest.fixture
+def outcome(lever: Lever, bench: Bench, outcomes: dict[str, Any]) -> Any:
+    """Of one lever."""
+    if a_value(lever, bench.workload) is None:
+        pytest.skip("no value of it fits this training")
+    assert lever.name in outcomes, "it ended the process"
+    return outcomes[lever.name]
+
+
+@pytest.fixture
+def applies(lever: Lever, bench: Bench) -> None:
+    """Only where there is anything to gain."""
+    decision = lever.applies(bench.workload)
+    if not decision.yes:
+        pytest.skip(decision.reason)
+
+
+def test_every_file_is_listed() -> None:
+    folder = Path(hotlap.levers.__file__).parent
+    files = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    assert sorted(BY_NAME) == files
+    assert len(LEVERS) == len(BY_NAME)
+
+
+@EACH
+def test_the_description_is_complete(lever: Lever, bench: Bench) -> None:
+    module = sys.modules[lever.applies.__module__]
+    card = [line for line in (module.__doc__ or "").splitlines() if line.strip()]
+    assert lever.name == module.__name__.rpartition(".")[2]
+    assert len(card) >= 2
+    assert lever.summary.strip()
+    assert not lever.summary.endswith(".")
+    assert "\n" not in lever.summary
+    assert lever.changes in get_args(Changes)
+    assert lever.risk in get_args(Risk)
+    assert set(lever.phases) <= PHASES
+    assert lever.phases or lever.saves_memory
+    assert (lever.bound > 0) == (lever.changes == "rounding")
+    assert set(lever.needs) <= BY_NAME.keys() - {lever.name}
+    assert all(isinstance(value, str) for value in lever.values(bench.workload))
+
+
+@EACH
+@pytest.mark.parametrize("where", ["here", "on a GPU", "nothing seen"])
+def test_it_decides_with_a_reason(lever: Lever, bench: Bench, where: str) -> None:
+    workloads = {"here": bench.workload, "on a GPU": on_gpu(bench.workload)}
+    workload = workloads.get(where, Workload())
+    decision = lever.applies(workload)
+    assert " " in decision.reason
+    assert "\n" not in decision.reason
+    assert not decision.reason.endswith(".")
+    values = lever.values(workload)
+    assert values or not decision.yes
+    for value in values:
+        assert all(isinstance(text, str) for text in lever.environment(value, workload).values())
+        edits = lever.edit(value, workload)
+        assert edits or not decision.yes
+        assert all(describe(edit).strip() and "\n" not in describe(edit) for edit in edits)
+
+
+@EACH
+def test_twice_is_once(lever: Lever, outcome: Any) -> None:
+    once, twice = ({**outcome[name]} for name in ("once", "twice"))
+    for one in (once, twice):  # counts of objects differ
+        one["done"] = [re.sub(r"\d+", "N", text) for text in one["done"]]
+    assert once == twice
+
+
+@EACH
+def test_undo_leaves_torch_as_it_was(lever: Lever, outcome: Any) -> None:
+    assert outcome["left"] == []
+    assert outcome["after_undo"] == outcome["plain"]
+    assert outcome["reports_after_undo"] == []
+
+
+@EACH
+@pytest.mark.usefixtures("applies")
+def test_what_applies_does_something(lever: Lever, bench: Bench) -> None:
+    trial = bench.with_lever[lever.name]
+    assert trial.losses
+    assert trial.events.failed == {}
+    assert trial.events.done.keys() == bench.settings(lever).keys()
+
+
+@EACH
+@pytest.mark.usefixtures("applies")
+def test_the_losses_are_those_it_promises(lever: Lever, bench: Bench) -> None:
+    losses, plain = bench.with_lever[lever.name].losses, bench.baseline.losses
+    if lever.changes == "nothing":
+        assert losses == plain
+    elif lever.changes == "rounding":
+        pairs = list(zip(losses, plain, strict=True))[:N_COMPARED]
+        assert max(abs(loss - other) / abs(other) for loss, other in pairs) <= lever.bound
+
+
+@EACH
+@pytest.mark.usefixtures("applies")
+def test_its_edit_does_the_same(lever: Lever, bench: Bench) -> None:
+    in_words = in_words_only(bench.edits(lever))
+    if in_words:
+        pytest.skip(f"only in words: {'; '.join(describe(edit) for edit in in_words)}")
+    trial = bench.with_edit[lever.name]
+    assert trial.events.done == {}
+    assert trial.losses == bench.with_lever[lever.name].losses
+
+
+def test_the_example_trains_the_same_each_time(bench: Bench) -> None:
+    again = bench.start("again", Orders().to_environment())
+    assert again.losses == bench.baseline.losses
+    assert again.losses[-1] < again.losses[0]
+    assert os.path.samefile(bench.workload.models[0].site.file, EXAMPLE)  # type: ignore[union-attr]

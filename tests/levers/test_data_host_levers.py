@@ -1,0 +1,675 @@
+"""The levers of data loading and of the host, each seen to take effect in a real training."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from running import SCRIPTS, Result, environment, run_hotlap
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from hotlap.levers import (
+    LEVERS,
+    affinity,
+    allocator,
+    batch_size,
+    bucket_by_length,
+    cuda_allocator,
+    debug_off,
+    device_prefetch,
+    gc_pauses,
+    onednn_isa,
+    persistent_workers,
+    pin_memory,
+    prefetch_factor,
+    start_method,
+    threads,
+    workers,
+)
+from hotlap.levers.common.edits import change_arguments
+from hotlap.levers.common.inside import Orders
+from hotlap.levers.common.workload import Events, Seen, Site, Workload, read_events
+
+SITE = Site("train.py", 7)
+BY_NAME = {lever.name: lever for lever in LEVERS}
+
+
+def run_with(folder: Path, script: Path, **levers: str) -> tuple[Result, Events]:
+    """A training with levers, as the launcher starts it; levers set their own environment."""
+    variables = Orders(levers, seed=0).to_environment()
+    for name, value in levers.items():
+        variables |= BY_NAME[name].environment(value, Workload())
+    result = run_hotlap(str(script), folder=folder, options=("--quiet",), env=variables)
+    assert result.code == 0, result.stderr.decode()
+    events = read_events(result.folder)
+    assert events.failed == {}
+    return result, events
+
+
+def a_loader(**facts: Any) -> Seen:
+    """A DataLoader as the baseline saw it: torch's defaults, but for these facts."""
+    defaults = {"num_workers": 0, "batch_size": 8, "is_iterable": False, "start_method": None}
+    return Seen(SITE, {**defaults, **facts})
+
+
+def a_workload(*loaders: Seen, **fields: Any) -> Workload:
+    phases = {"data": 0.5, "forward": 0.5}
+    return replace(Workload(loaders=loaders, n_cpus=4, phases_s=phases), **fields)
+
+
+# Workers ---------------------------------------------------------------------------------------
+
+LOADERS = """
+import json, os, sys
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+
+class Pids(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor([float(os.getpid()), os.getppid() == MAIN])
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(8))
+
+
+MAIN = os.getpid()
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    loader = DataLoader(Pids(), batch_size=2)
+    pids = []
+    for epoch in range(2):
+        for batch in loader:
+            pids.append(batch[:, 0].tolist())
+            model(batch * 0).sum().backward()
+            optimizer.step()
+    stream = DataLoader(Stream(), batch_size=2)
+    print(json.dumps({
+        "workers": loader.num_workers,
+        "persistent": loader.persistent_workers,
+        "prefetch": loader.prefetch_factor,
+        "context": loader.multiprocessing_context.get_start_method(),
+        "n_pids": len({pid for batch in pids for pid in batch}),
+        "in_main": any(pid == MAIN for batch in pids for pid in batch),
+        "stream": [b.tolist() for b in stream],
+        "stream_workers": stream.num_workers,
+    }))
+"""
+
+
+def test_loader_levers_work_together(tmp_path: Path) -> None:
+    script = tmp_path / "loaders.py"
+    script.write_text(LOADERS)
+    result, events = run_with(
+        tmp_path,
+        script,
+        workers="2",
+        persistent_workers="on",
+        prefetch_factor="4",
+        start_method="spawn",
+    )
+    assert result.truth == {
+        "workers": 2,
+        "persistent": True,
+        "prefetch": 4,
+        "context": "spawn",
+        "n_pids": 2,  # of both epochs together: the workers stayed
+        "in_main": False,
+        "stream": [[0, 1], [2, 3], [4, 5], [6, 7]],
+        "stream_workers": 0,
+    }
+    assert events.done == {
+        "workers": ["the loader of Pids has 2 workers, it had 0"],
+        "persistent_workers": ["the workers of Pids stay"],
+        "prefetch_factor": ["each worker of Pids makes 4 batches in advance, it was 2"],
+        "start_method": ["the workers of Pids are started by 'spawn', it was 'fork'"],
+    }
+
+
+def test_workers_change_no_loss(tmp_path: Path) -> None:
+    (tmp_path / "without").mkdir()
+    (tmp_path / "with").mkdir()
+    levers = {"prefetch_factor": "4", "persistent_workers": "on", "start_method": "spawn"}
+    alone, nothing = run_with(tmp_path / "without", SCRIPTS / "loader.py", **levers)
+    assert nothing.done == {}  # there are no workers
+    levers = {"workers": "2", "prefetch_factor": "4", "gc_pauses": "freeze"}
+    changed, events = run_with(tmp_path / "with", SCRIPTS / "loader.py", **levers)
+    assert set(events.done) == set(levers)
+    assert changed.printed_losses() == alone.printed_losses()
+
+
+def test_values_of_workers() -> None:
+    assert workers.values(a_workload(a_loader())) == ("4", "2", "8")
+    assert workers.values(a_workload(a_loader(), n_cpus=1)) == ("1", "2")
+    assert workers.values(a_workload(a_loader(), n_cpus=200)) == ("32", "16")
+    assert workers.values(a_workload(a_loader(num_workers=4))) == ("8",)
+
+
+@pytest.mark.parametrize(
+    ("workload", "reason"),
+    [
+        (a_workload(), "no DataLoader"),
+        (a_workload(a_loader(), phases_s={"data": 0.001, "forward": 1.0}), "0.1% of the step"),
+        (a_workload(a_loader(is_iterable=True)), "iterable"),
+        (a_workload(a_loader(num_workers=8)), "as many workers"),
+    ],
+)
+def test_when_workers_are_not_tried(workload: Workload, reason: str) -> None:
+    decision = workers.applies(workload)
+    assert not decision.yes
+    assert reason in decision.reason
+
+
+def test_loader_levers_decide_and_edit() -> None:
+    has_workers = a_workload(a_loader(num_workers=2, prefetch_factor=4))
+    levers = (persistent_workers, prefetch_factor, start_method)
+    assert all(lever.applies(has_workers).yes for lever in levers)
+    assert all("'workers'" in one.applies(a_workload(a_loader())).reason for one in levers)
+    iterable = a_workload(a_loader(is_iterable=True))
+    assert not any(lever.applies(iterable).yes for lever in levers)
+    assert prefetch_factor.values(has_workers) == ("8",)
+    stays = a_workload(a_loader(num_workers=2, persistent_workers=True))
+    assert not persistent_workers.applies(stays).yes
+    chosen = a_workload(a_loader(num_workers=2, start_method="spawn"))
+    assert not start_method.applies(chosen).yes
+    twice = a_workload(a_loader(), a_loader())
+    expected = (change_arguments(SITE, "DataLoader", num_workers="4"),)
+    assert workers.edit("4", twice) == expected
+
+
+def test_a_dataset_on_a_device_gets_no_workers() -> None:
+    on_device = TensorDataset(torch.empty(4, device="meta"))
+    assert workers._is_on_device(torch, on_device)
+    assert not workers._is_on_device(torch, TensorDataset(torch.empty(4)))
+
+
+# Copies to the device --------------------------------------------------------------------------
+
+
+def test_pinning_waits_for_what_says_so() -> None:
+    assert pin_memory.says_itself((), {"non_blocking": False})
+    assert pin_memory.says_itself(("cuda", False), {})
+    assert not pin_memory.says_itself(("cuda", torch.float16), {"copy": True})
+    assert not pin_memory.applies(a_workload(a_loader())).yes
+    assert pin_memory.applies(a_workload(a_loader(), device="cuda")).yes
+    pinned = a_workload(a_loader(pin_memory=True), device="cuda")
+    assert not pin_memory.applies(pinned).yes
+
+
+class Casts:
+    """Moves to another type, in the place of moves to another device: real, and done on a CPU."""
+
+    def __init__(self) -> None:
+        self.n_made = self.n_handed_over = 0
+
+    def is_move(self, tensor: Any, result: Any) -> bool:
+        return bool(result.dtype != tensor.dtype)
+
+    def run(self, device: Any, function: Callable[[], Any]) -> tuple[Any, Any]:
+        self.n_made += 1
+        return function(), None
+
+    def hand_over(self, result: Any, event: Any) -> None:
+        self.n_handed_over += 1
+
+
+@pytest.fixture
+def casts() -> Iterator[Casts]:
+    """Prefetching of casts is installed in this process, and undone."""
+    from hotlap.levers.common.process import Process
+
+    iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
+    owners = (iterator_class.__next__, iterator_class._reset, torch.Tensor.to, torch.Tensor.cuda)
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    stream = Casts()
+    device_prefetch.install(torch, process, stream)
+    yield stream
+    process.undo()
+    assert owners == (
+        *(iterator_class.__next__, iterator_class._reset),
+        *(torch.Tensor.to, torch.Tensor.cuda),
+    )
+
+
+@pytest.mark.parametrize("n_workers", [0, 1])
+def test_a_batch_is_fetched_one_ahead_and_its_move_found_made(casts: Casts, n_workers: int) -> None:
+    dataset = TensorDataset(torch.arange(10.0), torch.arange(10))
+    loader = DataLoader(
+        dataset, batch_size=2, num_workers=n_workers, persistent_workers=n_workers > 0
+    )
+    for _ in range(2):  # the second epoch begins anew, also with the same iterator
+        casts.n_made = casts.n_handed_over = 0
+        seen = []
+        for values, labels in loader:
+            assert values.dtype == torch.float32  # the script's batch is as it was
+            seen += values.to(torch.float64).tolist()
+            assert labels.sum().item() == sum(seen[-2:])
+        assert seen == list(range(10))
+        assert casts.n_made == casts.n_handed_over == 3  # all but the first two batches
+
+
+def test_a_batch_that_was_changed_is_moved_again(casts: Casts) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(6.0)))
+    for (values,) in loader:
+        before = values.item()
+        values.add_(100)
+        assert values.to(torch.float64).item() == before + 100
+        assert values.to(torch.float64) is not values.to(torch.float64)
+    assert casts.n_made > 0
+    assert casts.n_handed_over == 0
+
+
+def test_what_is_not_asked_for_is_not_copied(casts: Casts) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(20.0)))
+    for i, (values,) in enumerate(loader):
+        if i < 3:
+            values.to(torch.float64)
+    assert casts.n_made < 6
+    assert [values.item() for (values,) in loader] == list(range(20))
+
+
+def test_a_loop_that_is_left_early_starts_over(casts: Casts) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(8.0)), num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        firsts = []
+        for (values,) in itertools.islice(loader, 4):
+            firsts.append(values.to(torch.float64).item())
+        assert firsts == [0, 1, 2, 3]
+
+
+def test_an_error_comes_at_the_call_that_it_belongs_to(casts: Casts) -> None:
+    class Breaks(Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index == 4:
+                raise RuntimeError("sample 4 is broken")
+            return torch.tensor(float(index))
+
+    iterator = iter(DataLoader(Breaks()))
+    assert [next(iterator).to(torch.float64).item() for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(RuntimeError, match="sample 4"):
+        next(iterator)
+    assert next(iterator).item() == 5
+    with pytest.raises(StopIteration):
+        next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+# The batch -------------------------------------------------------------------------------------
+
+BATCHES = """
+import json
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Words(Dataset):
+    def __init__(self):
+        lengths = torch.randint(1, 100, (400,)).tolist()
+        self.words = [torch.ones(length, 1) for length in lengths]
+
+    def __len__(self):
+        return len(self.words)
+
+    def __getitem__(self, index):
+        return self.words[index], index
+
+
+def pad(samples):
+    words, indices = zip(*samples)
+    return nn.utils.rnn.pad_sequence(words, batch_first=True), torch.tensor(indices)
+
+
+model = nn.Linear(1, 1)
+torch.optim.SGD(model.parameters(), lr=0.1)
+adam = torch.optim.AdamW([{"params": [model.weight], "lr": 0.01}, {"params": [model.bias]}], lr=1.0)
+scheduler = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1.0)
+loader = DataLoader(Words(), batch_size=4, shuffle=True, collate_fn=pad)
+padded = whole = 0
+order = []
+for words, indices in loader:
+    model(words).mean().backward()
+    adam.step()
+    scheduler.step()
+    padded += words.numel()
+    whole += words.sum().item()
+    order += indices.tolist()
+print(json.dumps({
+    "batch_size": loader.batch_size,
+    "n_batches": len(loader),
+    "rates": [group["lr"] for group in adam.param_groups],
+    "padding": 1 - whole / padded,
+    "is_whole": sorted(order) == list(range(400)),
+    "is_shuffled": order != sorted(order),
+}))
+"""
+
+
+def test_larger_batches_with_buckets(tmp_path: Path) -> None:
+    script = tmp_path / "batches.py"
+    script.write_text(BATCHES)
+    result, events = run_with(tmp_path, script, batch_size="x4", bucket_by_length="on")
+    truth = result.truth
+    assert truth["batch_size"] == 16
+    assert truth["n_batches"] == 25
+    assert truth["rates"] == pytest.approx([0.02, 2.0])  # the square root of 4, once
+    assert truth["is_whole"]
+    assert truth["is_shuffled"]
+    assert truth["padding"] < 0.15  # about 0.45 with batches of 16 in any order
+    assert events.done == {
+        "batch_size": [
+            "the learning rate of SGD is 0.4, not 0.1",
+            "the learning rate of AdamW is 2, not 1.0",
+            "batches of Words have 16 samples, not 4",
+        ],
+        "bucket_by_length": ["batches of Words hold samples of like length"],
+    }
+
+
+def test_batch_size_edits_loader_and_rate() -> None:
+    adam = Seen(SITE, {"kind": "Adam", "lr": 0.001})
+    workload = a_workload(a_loader(batch_size=32), optimizers=(adam,))
+    assert batch_size.applies(workload).yes
+    assert batch_size.edit("x4", workload) == (
+        change_arguments(SITE, "DataLoader", batch_size="128"),
+        change_arguments(SITE, "Adam", lr="0.002"),
+    )
+    own_batches = a_workload(a_loader(batch_size=1, has_batch_sampler=True))
+    assert not batch_size.applies(own_batches).yes
+    assert batch_size.rate_scale("LBFGS", 2) is None
+
+
+def test_buckets_keep_the_partial_batch_last_and_are_new_each_epoch() -> None:
+    lengths = torch.randint(1, 50, (103,)).tolist()
+    sampler = bucket_by_length.ByLength(torch, lengths, 10, None)
+    first, second = list(sampler), list(sampler)
+    assert len(sampler) == len(first)
+    assert sorted(first) == list(range(103))
+    assert first != second
+    seeded = [
+        list(bucket_by_length.ByLength(torch, lengths, 10, torch.Generator().manual_seed(1)))
+        for _ in range(2)
+    ]
+    assert seeded[0] == seeded[1]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "lengths"),
+    [
+        ([("abc", 1), ("a", 0), ("abcdef", 1)], [3, 1, 6]),
+        ([{"ids": [1] * n, "label": 0} for n in (1, 9)], [1, 9]),
+        ([torch.zeros(3, n, n) for n in (8, 80)], None),  # pictures: as many channels each
+        ([torch.tensor(1.0), torch.tensor(2.0)], None),
+        (SimpleNamespace(lengths=[1, 2]), None),
+        ([], None),
+    ],
+)
+def test_lengths_of_a_dataset(dataset: Any, lengths: list[int] | None) -> None:
+    assert bucket_by_length.lengths_of(torch, dataset) == lengths
+
+
+def test_lengths_that_take_long_are_not_read() -> None:
+    class Slow(Dataset[list[int]]):
+        n_read = 0
+
+        def __len__(self) -> int:
+            return 10_000_000
+
+        def __getitem__(self, index: int) -> list[int]:
+            self.n_read += 1
+            return [0] * (1 + index % 7)
+
+    dataset = Slow()
+    assert bucket_by_length.lengths_of(torch, dataset) is None
+    assert dataset.n_read <= 40
+
+
+# The host --------------------------------------------------------------------------------------
+
+HOST = """
+import gc, json, os
+import torch
+
+torch.autograd.set_detect_anomaly(True)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autograd.detect_anomaly(), torch.autograd.profiler.emit_itt():
+    for _ in range(3):
+        model(torch.randn(8, 4)).sum().backward()
+        optimizer.step()
+    is_anomaly = torch.is_anomaly_enabled()
+maps = open("/proc/self/maps").read()
+print(json.dumps({
+    "anomaly": is_anomaly,
+    "frozen": gc.get_freeze_count() > 1000,
+    "threshold": gc.get_threshold()[0],
+    "denormal": (torch.full((1,), 1e-38) * 1e-3).item(),
+    "threads": torch.get_num_threads(),
+    "n_cores_of_main": len(os.sched_getaffinity(0)),
+    "malloc": [name for name in ("tcmalloc", "jemalloc") if name in maps],
+}))
+"""
+
+
+@pytest.fixture
+def host_script(tmp_path: Path) -> Path:
+    path = tmp_path / "host.py"
+    path.write_text(HOST)
+    return path
+
+
+def test_levers_of_the_host_take_effect(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host_script: Path
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    levers = {"debug_off": "on", "gc_pauses": "freeze", "flush_denormals": "on", "threads": "2"}
+    levers |= {"affinity": "close", "onednn_isa": "AVX2"}
+    result, events = run_with(tmp_path, host_script, cuda_allocator="expandable_segments", **levers)
+    truth = result.truth
+    assert truth["anomaly"] is False
+    assert truth["frozen"]
+    assert truth["threshold"] == gc_pauses.N_YOUNG
+    assert truth["denormal"] == 0.0
+    assert truth["threads"] == 2
+    assert truth["n_cores_of_main"] <= max(1, len(os.sched_getaffinity(0)) // 2)
+    assert set(events.done) == set(levers)  # there is no GPU whose memory would grow
+    assert events.done["debug_off"] == [
+        "CUDA_LAUNCH_BLOCKING is 0",
+        "anomaly detection stays off, which host.py:5 switches on",
+        "anomaly detection stays off, which host.py:8 switches on",
+        "emit_itt stays off, which host.py:8 switches on",
+    ]
+
+
+def test_what_a_script_does_can_stand_against_a_lever(tmp_path: Path) -> None:
+    levers = {"threads": "2", "workers": "1", "affinity": "close"}
+    variables = {**Orders(levers).to_environment(), **affinity.environment("close", Workload())}
+    result = run_hotlap("loader.py", folder=tmp_path, env=variables)
+    events = read_events(result.folder)
+    assert "training thread's core" in events.failed["affinity"]
+    assert events.failed["threads"] == "the script sets the number of threads itself, to 1"
+    assert "threads" not in events.done
+
+
+@pytest.mark.parametrize("value", allocator.values(Workload()))
+def test_each_allocator_of_this_machine_is_used(
+    tmp_path: Path, host_script: Path, value: str
+) -> None:
+    result, events = run_with(tmp_path, host_script, allocator=value)
+    assert list(events.done) == ["allocator"]
+    assert result.truth["malloc"] == ([] if value == "glibc" else [value])
+
+
+FAULTS = """
+import resource, torch
+x = torch.zeros(1 << 22)
+for i in range(60):
+    if i == 40:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    y = x + torch.ones_like(x)
+    z = torch.cat((x, y, x, y))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_glibc_keeps_large_blocks() -> None:
+    def n_faults(**variables: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", FAULTS],
+            env=environment(variables),
+            capture_output=True,
+            check=True,
+            timeout=100,
+        )
+        return int(done.stdout)
+
+    kept = n_faults(**allocator.environment("glibc", Workload()))
+    assert kept < n_faults() / 4
+
+
+def test_libraries_are_found_where_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libjemalloc.so.2").touch()
+    monkeypatch.setattr(allocator, "folders", lambda: (tmp_path,))
+    monkeypatch.setenv("LD_PRELOAD", "libother.so")
+    assert allocator.find_library("tcmalloc", (tmp_path,)) is None
+    assert "jemalloc" in allocator.values(Workload())
+    assert "tcmalloc" not in allocator.values(Workload())
+    variables = allocator.environment("jemalloc", Workload())
+    assert variables["LD_PRELOAD"] == f"{tmp_path / 'libjemalloc.so.2'} libother.so"
+    assert allocator.applies(Workload()).yes
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libtcmalloc.so.4")
+    assert not allocator.applies(Workload()).yes
+
+
+def test_onednn_keeps_to_older_instructions() -> None:
+    code = "import torch; x = torch.ones(64, 64).bfloat16(); print((x @ x)[0, 0].item())"
+    variables = onednn_isa.environment("AVX512_CORE_BF16", Workload())
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(variables), capture_output=True, timeout=100
+    )
+    assert done.stdout == b"64.0\n", done.stderr.decode()
+    amx = Workload(cpu_flags=frozenset({"amx_bf16", "avx512_bf16"}))
+    assert onednn_isa.applies(amx).yes
+    assert onednn_isa.values(amx) == ("AVX512_CORE_BF16", "AVX2")
+    assert not onednn_isa.applies(Workload()).yes
+
+
+def test_cuda_allocator_adds_to_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (cuda_allocator.OLD, cuda_allocator.NEW):
+        monkeypatch.delenv(name, raising=False)
+    on_gpu = Workload(device="cuda", torch="2.13.0+cu130")
+    assert cuda_allocator.applies(on_gpu).yes
+    new = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    assert cuda_allocator.environment("", on_gpu) == new
+    old = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert cuda_allocator.environment("", replace(on_gpu, torch="2.4.1")) == old
+    monkeypatch.setenv(cuda_allocator.OLD, "max_split_size_mb:64")
+    both = {cuda_allocator.OLD: "max_split_size_mb:64,expandable_segments:True"}
+    assert cuda_allocator.environment("", on_gpu) == both
+    monkeypatch.setenv(cuda_allocator.OLD, "expandable_segments:False")
+    assert not cuda_allocator.applies(on_gpu).yes
+
+
+def test_debugging_is_off_only_where_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in debug_off.OFF:
+        monkeypatch.delenv(name, raising=False)
+    assert not debug_off.applies(Workload()).yes
+    assert debug_off.environment("on", Workload()) == {}
+    assert debug_off.applies(Workload(flags={"anomaly": True})).yes
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "OFF")
+    assert debug_off.applies(Workload()).reason == "CUDA_LAUNCH_BLOCKING is set"
+
+
+def test_values_of_threads() -> None:
+    assert threads.values(Workload(n_cpus=8, flags={"n_threads": 8})) == ("4", "1")
+    assert threads.values(Workload(n_cpus=1, flags={"n_threads": 1})) == ()
+    assert not threads.applies(Workload(n_cpus=1, flags={"n_threads": 1})).yes
+    assert not threads.applies(Workload(device="cuda", n_cpus=8)).yes
+
+
+def test_affinity_only_where_it_cannot_hurt() -> None:
+    many = Workload(n_cpus=8, flags={"n_threads": 8})
+    assert affinity.applies(many).yes
+    assert not affinity.applies(replace(many, world_size=2)).yes
+    assert not affinity.applies(replace(many, loaders=(a_loader(num_workers=1),))).yes
+
+
+UNDO = """
+import gc, json, sys, tempfile
+import torch
+from hotlap.chronometer.session import Session, Settings
+from hotlap.levers import LEVERS
+from hotlap.levers.common.process import Process
+
+NAMES = json.loads(sys.argv[1])
+
+
+def state():
+    iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+    return [
+        torch.get_num_threads(), gc.get_threshold(), gc.get_freeze_count(),
+        (torch.full((1,), 1e-38) * 1e-3).item(),
+        str([torch.set_anomaly_enabled, torch.cuda.set_sync_debug_mode, iterator.__next__,
+             iterator._reset, torch.Tensor.to, torch.Tensor.cuda,
+             torch.autograd.profiler.emit_nvtx.__enter__]),
+        vars(torch.utils.data.DataLoader(list(range(4)))).get("num_workers"),
+    ]
+
+
+process = Process(torch, Session(torch, Settings(tempfile.mkdtemp())), lambda **event: None)
+process.watch()
+before = state()
+for lever in LEVERS:
+    if lever.name in NAMES:
+        process.apply(lever, NAMES[lever.name])
+process._meet_model(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), {})
+changed = state()
+process.undo()
+print(json.dumps([before, changed, state()]))
+"""
+
+
+def test_everything_is_undone() -> None:
+    levers = {
+        "workers": "2",
+        "debug_off": "on",
+        "gc_pauses": "freeze",
+        "flush_denormals": "on",
+        "threads": "2",
+        "pin_memory": "on",
+        "device_prefetch": "on",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", UNDO, json.dumps(levers)],
+        env=environment(),
+        capture_output=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    before, changed, after = json.loads(done.stdout)
+    assert after == before
+    assert all(a != b for a, b in zip(before, changed, strict=True))

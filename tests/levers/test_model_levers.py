@@ -1,0 +1,359 @@
+"""The levers on models and optimizers: what each does in a real process, and when it applies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import run_hotlap
+
+from hotlap.levers import (
+    LEVERS,
+    attention,
+    bf16,
+    channels_last,
+    checkpointing,
+    compile,
+    cudnn_benchmark,
+    ddp,
+    foreach_optimizer,
+    four_channels,
+    fp8,
+    fp16,
+    fused_optimizer,
+    longest_input,
+)
+from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.workload import Seen, Site, Workload
+
+HERE = Path(__file__).parent
+WITHOUT_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
+"""On some virtual machines AMX is advertised and kills the process."""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the probe saw, case by case."""
+    env = {"HOTLAP_INSTALL": "probe_model_levers", "PYTHONPATH": str(HERE), **WITHOUT_AMX}
+    folder = tmp_path_factory.mktemp("probe")
+    result = run_hotlap("probe_model_levers.py", folder=folder, cwd=HERE, env=env)
+    assert result.code == 0, result.stderr.decode()
+    return result.truth
+
+
+def far(found: dict[str, Any], baseline: dict[str, Any], what: str) -> float:
+    """The largest relative distance of a list of figures from the baseline's."""
+    pairs = zip(found[what], baseline[what], strict=True)
+    return max(abs(a - b) / abs(b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("lever", [bf16, fp16])
+def test_half_precision_rounds_and_gives_fp32_back(seen: dict[str, Any], lever: Any) -> None:
+    found, plain = seen[lever.LEVER.name], seen["plain"]
+    assert list(found["done"]) == [lever.LEVER.name]
+    assert 0 < far(found, plain, "losses") < lever.LEVER.bound
+    assert (found["dtype"], found["validation"]) == ("torch.float32", "torch.float32")
+
+
+def test_fp16_leaves_gathered_and_clipped_gradients_unscaled(seen: dict[str, Any]) -> None:
+    assert far(seen["fp16"], seen["plain"], "norms") < 2e-2
+
+
+def test_fp16_skips_an_update_that_overflowed_and_is_undone(seen: dict[str, Any]) -> None:
+    assert seen["overflow"]["changed"] == [False, True, True]
+    assert seen["overflow"]["restored"] == [True, True]
+
+
+def test_channels_last_moves_strides_and_puts_them_back(seen: dict[str, Any]) -> None:
+    found = seen["channels_last"]
+    assert found["done"]["channels_last"].startswith("3 convolutions")
+    assert found["strides"] == [27, 1, 9, 3]
+    assert found["after"]["strides"] == [27, 9, 3, 1]
+
+
+def test_channels_last_comes_before_the_buckets_of_ddp(seen: dict[str, Any]) -> None:
+    found, plain = seen["channels last in ddp"], seen["plain in ddp"]
+    assert found["done"]
+    assert found["strides"] == [27, 1, 9, 3]
+    assert far(found, plain, "norms") < 1e-4
+    assert far(found, plain, "losses") < 1e-5
+
+
+def test_checkpointing_changes_nothing(seen: dict[str, Any]) -> None:
+    found, plain = seen["checkpointing"], seen["plain"]
+    assert found["done"]["checkpointing"].startswith("2 blocks")
+    for what in ("losses", "norms", "statistics"):
+        assert found[what] == plain[what]
+
+
+@pytest.mark.parametrize("name", ["checkpointing", "four_channels"])
+def test_swapped_classes_stay_out_of_copies_and_go_back(seen: dict[str, Any], name: str) -> None:
+    found = seen[name]
+    assert found["done"]
+    assert found["kinds"] != found["after"]["kinds"]
+    assert found["copied"] == found["after"]["kinds"]
+    assert far(found, seen["plain"], "losses") < 1e-5
+
+
+@pytest.mark.parametrize("argument", ["fused", "foreach"])
+def test_optimizers_are_made_with_the_argument(seen: dict[str, Any], argument: str) -> None:
+    found = seen[f"{argument}_optimizer"]
+    assert found[argument] is True
+    assert found["done"] == {f"{argument}_optimizer": f"AdamW is made with {argument}=True"}
+    assert far(found, seen["plain"], "losses") < 1e-5
+
+
+@pytest.mark.parametrize("name", ["fp8", "longest_input"])
+def test_levers_for_gpus_say_nothing_on_a_cpu(seen: dict[str, Any], name: str) -> None:
+    assert (seen[name]["done"], seen[name]["failed"]) == ({}, {})
+    assert seen[name]["losses"] == seen["plain"]["losses"]
+
+
+def test_attention_and_cudnn_flags_are_set_and_restored(seen: dict[str, Any]) -> None:
+    found = seen["attention"]
+    assert found["order"][0] == 3  # SDPBackend.CUDNN_ATTENTION
+    assert found["benchmark"] is True
+    assert list(found["done"]) == ["attention"]  # no convolution on a GPU was met
+    assert found["restored"]
+
+
+@pytest.mark.parametrize(
+    ("value", "fact", "wanted"),
+    [
+        ("bucket_view", "view", True),
+        ("static_graph", "static", True),
+        ("bucket_50mb", "bucket_bytes", 50 * 2**20),
+    ],
+)
+def test_ddp_gets_its_argument(seen: dict[str, Any], value: str, fact: str, wanted: Any) -> None:
+    found = seen[value]
+    assert found[fact] == wanted
+    assert list(found["done"]) == ["ddp"]
+    assert found["kept"] == [False, False]  # the script's own choice
+    assert found["losses"] == seen["plain"]["losses"]
+    assert found["restored"]
+
+
+def test_compile_makes_one_graph_of_a_sequential(seen: dict[str, Any]) -> None:
+    found = seen["compile"]
+    assert (found["is_compiled"], found["n_graphs"], found["restored"]) == (True, 1, True)
+    assert found["done"] == {"compile": "Sequential is compiled, mode 'default'"}
+    assert found["result"][0] == pytest.approx(seen["eager"]["result"][0], rel=1e-5)
+    assert seen["graphs of sequential"]["unique_graphs"] == 1
+    assert seen["graphs of ddp"]["unique_graphs"] == 1
+
+
+def test_compile_leaves_a_compiled_model_alone(seen: dict[str, Any]) -> None:
+    found = seen["compiled by the script"]
+    assert found["is_left_alone"]
+    assert found["done"] == {}
+
+
+def test_fp8_rounds_by_a_few_percent(seen: dict[str, Any]) -> None:
+    found = seen["fp8 product"]
+    if "missing" in found:
+        pytest.skip(found["missing"])
+    assert all(0 < distance < 0.1 for distance in found["alone"])
+    assert found["compiled"] == pytest.approx(found["alone"], rel=1e-3)
+
+
+def test_outputs_of_transformers_keep_their_type(seen: dict[str, Any]) -> None:
+    plain, found = seen["gpt2"], seen["gpt2 in bf16"]
+    assert (found["kind"], found["keys"], found["dtype"]) == (
+        plain["kind"],
+        plain["keys"],
+        "torch.float32",
+    )
+    assert found["loss"] != plain["loss"]
+    assert found["loss"] == pytest.approx(plain["loss"], rel=2e-2)
+
+
+def test_transformers_are_checkpointed_by_their_own_switch(seen: dict[str, Any]) -> None:
+    plain, found = seen["gpt2"], seen["gpt2 checkpointed"]
+    assert (found["switch"], found["restored"]) == (True, True)
+    assert (found["loss"], found["gradient"]) == (plain["loss"], plain["gradient"])
+
+
+def test_no_case_failed(seen: dict[str, Any]) -> None:
+    assert {case: found["failed"] for case, found in seen.items() if found.get("failed")} == {}
+
+
+def test_half_precision_results_of_any_shape_become_fp32() -> None:
+    import torch
+
+    from hotlap.levers.common.autocast import to_fp32
+
+    @dataclasses.dataclass(frozen=True)
+    class Result:
+        logits: Any
+        name: str
+
+    half, whole = torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.int64)
+    changed = to_fp32(torch, {"a": [half, (whole, None)], "b": Result(half, "x")})
+    assert changed["a"][0].dtype == torch.float32
+    assert changed["a"][1] == (whole, None)
+    assert isinstance(changed["b"], Result)
+    assert changed["b"].logits.dtype == torch.float32
+    assert half.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_parameters_from_generators_are_kept_for_torch(is_grouped: bool) -> None:
+    import torch
+
+    from hotlap.levers.common.optimizers import all_tensors, keep_parameters
+
+    model = torch.nn.Linear(2, 2)
+    params: Any = [{"params": model.parameters()}] if is_grouped else model.parameters()
+    arguments = {"params": params, "fused": None, "foreach": None}
+    keep_parameters(arguments)
+    assert len(all_tensors(arguments)) == 2
+    assert len(torch.optim.SGD(arguments["params"], lr=0.1).param_groups[0]["params"]) == 2
+
+
+MODEL_SITE, OPTIMIZER_SITE, BACKWARD_SITE = Site("a.py", 9), Site("a.py", 5), Site("a.py", 11)
+
+
+def workload(model: dict[str, Any] | None = None, **facts: Any) -> Workload:
+    """A network on an H100, unless said otherwise."""
+    kinds = {"Conv2d": 3, "Linear": 4, "Block": 2, "ModuleList": 1, "MultiheadAttention": 2}
+    inputs = [[[8, 3, 32, 32], "float32", "cuda"]]
+    seen_model = {"kind": "Net", "kinds": kinds, "dtypes": ["float32"], "inputs": inputs}
+    seen_model |= {"n_parameters": 10**7, "is_ddp": True} | (model or {})
+    base = Workload(
+        device="cuda",
+        device_name="NVIDIA H100",
+        capability=(9, 0),
+        torch="2.13.0",
+        world_size=2,
+        models=(Seen(MODEL_SITE, seen_model),),
+        optimizers=(Seen(OPTIMIZER_SITE, {"kind": "AdamW", "fused": None, "foreach": None}),),
+        backwards=(Seen(BACKWARD_SITE, {}),),
+        loaders=(Seen(None, {"has_collate": True}),),
+    )
+    return dataclasses.replace(base, **facts)
+
+
+OLD = {"capability": (6, 1), "device_name": "NVIDIA P100"}
+ON_CPU = {"device": "cpu", "capability": None}
+FUSED = (Seen(OPTIMIZER_SITE, {"kind": "AdamW", "fused": False, "foreach": None}),)
+
+
+@pytest.mark.parametrize(
+    ("lever", "model", "facts", "reason"),
+    [
+        (bf16, {}, {}, ""),
+        (bf16, {}, {**ON_CPU, "cpu_flags": frozenset({"avx512_bf16"})}, ""),
+        (bf16, {}, ON_CPU, "no bf16 instructions"),
+        (bf16, {}, OLD, "P100 has no bf16"),
+        (bf16, {"in_autocast": True}, {}, "autocast already"),
+        (bf16, {"dtypes": ["bfloat16"]}, {}, "not in fp32"),
+        (bf16, {}, {"models": ()}, "no model"),
+        (fp16, {}, {}, ""),
+        (fp16, {}, ON_CPU, "for GPUs"),
+        (fp16, {}, OLD, "no tensor cores"),
+        (fp16, {}, {"uses_scaler": True}, "GradScaler"),
+        (fp16, {}, {"optimizers": (Seen(None, {"kind": "LBFGS"}),)}, "LBFGS"),
+        (channels_last, {}, {}, ""),
+        (channels_last, {"is_channels_last": True}, {}, "already"),
+        (channels_last, {"kinds": {"Linear": 2}}, {}, "no two-dimensional"),
+        (four_channels, {}, {}, ""),
+        (four_channels, {}, ON_CPU, "not on a GPU"),
+        (four_channels, {"inputs": [[[8, 1, 4, 4], "float32", "cuda"]]}, {}, "three channels"),
+        (cudnn_benchmark, {}, {}, ""),
+        (cudnn_benchmark, {}, ON_CPU, "not on one"),
+        (cudnn_benchmark, {}, {"flags": {"cudnn_benchmark": True}}, "itself"),
+        (cudnn_benchmark, {}, {"flags": {"cudnn_deterministic": True}}, "deterministic"),
+        (cudnn_benchmark, {"kinds": {"Linear": 2}}, {}, "no convolutions"),
+        (attention, {}, {}, ""),
+        (attention, {}, ON_CPU, "NVIDIA GPUs only"),
+        (attention, {}, {"torch": "2.4.1"}, "2.6"),
+        (attention, {"kinds": {"Linear": 2}}, {}, "attention"),
+        (fp8, {}, {}, ""),
+        (fp8, {}, ON_CPU, "NVIDIA GPU"),
+        (fp8, {}, {"capability": (8, 0), "device_name": "NVIDIA A100"}, "A100 has no fp8"),
+        (fp8, {"n_parameters": 1000}, {}, "no large linear layers"),
+        (checkpointing, {}, {}, ""),
+        (checkpointing, {"kinds": {"Conv2d": 8, "Sequential": 1}}, {}, "no repeated blocks"),
+        (compile, {}, {}, ""),
+        (compile, {"is_compiled": True}, {}, "already"),
+        (ddp, {}, {}, ""),
+        (ddp, {"is_ddp": False}, {}, "not in DistributedDataParallel"),
+        (ddp, {}, {"world_size": 1}, "one process"),
+        (fused_optimizer, {}, {}, ""),
+        (fused_optimizer, {}, {"optimizers": FUSED}, "itself"),
+        (fused_optimizer, {}, {"optimizers": (Seen(None, {"kind": "RMSprop"}),)}, "can be fused"),
+        (foreach_optimizer, {}, ON_CPU, ""),
+        (foreach_optimizer, {}, {}, "default on a GPU"),
+        (foreach_optimizer, {}, {**ON_CPU, "optimizers": FUSED}, "itself"),
+        (longest_input, {"kinds": {"Embedding": 1}}, {}, ""),
+        (longest_input, {}, ON_CPU, "not on a GPU"),
+        (longest_input, {"kinds": {"Embedding": 1}}, {"loaders": ()}, "default"),
+    ],
+)
+def test_when_a_lever_applies(
+    lever: Any, model: dict[str, Any], facts: dict[str, Any], reason: str
+) -> None:
+    decision = lever.LEVER.applies(workload(model, **facts))
+    assert decision.yes == (not reason)
+    assert reason in decision.reason
+
+
+def test_compile_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    on_cpu = workload(**ON_CPU)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "none is found (g++" in compile.LEVER.applies(on_cpu).reason
+    found = tmp_path / "clang++"
+    found.touch(mode=0o755)
+    assert compile.LEVER.applies(on_cpu).yes
+    assert compile.LEVER.environment("default", on_cpu) == {"CXX": "clang++"}
+
+
+OURS = (
+    *(bf16, fp16, cudnn_benchmark, attention, channels_last, four_channels, fp8, checkpointing),
+    *(compile, ddp, fused_optimizer, foreach_optimizer, longest_input),
+)
+
+
+@pytest.mark.parametrize("lever", [one.LEVER for one in OURS], ids=lambda one: one.name)
+def test_every_value_has_an_edit(lever: Lever) -> None:
+    for facts in ({}, ON_CPU):
+        one = workload(**facts)
+        for value in lever.values(one):
+            assert all(edit.text for edit in lever.edit(value, one))
+    assert lever.edit(lever.values(Workload())[0], Workload()) is not None
+
+
+def test_edits_name_the_lines_of_the_script() -> None:
+    (block,) = bf16.LEVER.edit("autocast", workload())
+    assert (block.site, block.other_site) == (MODEL_SITE, BACKWARD_SITE)
+    (before,) = compile.LEVER.edit("reduce-overhead", workload())
+    assert (before.site, before.other_site) == (OPTIMIZER_SITE, MODEL_SITE)
+    assert before.text == '{model}.compile(mode="reduce-overhead")'
+    (before,) = compile.LEVER.edit("default", workload({"kind": "Sequential"}))
+    assert before.text == '{model} = torch.compile({model}, mode="default")'
+    (arguments,) = fused_optimizer.LEVER.edit("on", workload())
+    assert (arguments.text, arguments.arguments) == ("AdamW", (("fused", "True"),))
+
+
+def test_an_edit_does_not_reorder_weights_behind_the_back_of_ddp() -> None:
+    reorder, _ = channels_last.LEVER.edit("on", workload({"is_ddp": True}))
+    assert reorder.site is None
+    reorder, _ = channels_last.LEVER.edit("on", workload({"is_ddp": False}))
+    assert reorder.site == OPTIMIZER_SITE
+
+
+def test_compile_comes_after_what_it_compiles() -> None:
+    names = [lever.name for lever in LEVERS]
+    for name in ("channels_last", "four_channels", "fp8", "checkpointing"):
+        assert names.index(name) < names.index("compile")
+
+
+def test_values_and_arguments_survive_json() -> None:
+    values = {lever.name: lever.values(workload()) for lever in (one.LEVER for one in OURS)}
+    assert all(isinstance(value, str) for each in values.values() for value in each)
+    assert json.dumps(values)

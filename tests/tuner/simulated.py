@@ -1,0 +1,87 @@
+"""A bench whose trials are drawn instead of run: the climb's decisions at the speed of thought."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.records.ladder import State, Trial
+from hotlap.tuner.bench import Bench, rate
+from hotlap.tuner.climb import Climb
+from hotlap.tuner.order import Candidate
+
+LOSSES = tuple(2.0 * 0.97**i + 0.05 * (i % 3) for i in range(42))
+
+
+def lever(name: str, **fields: object) -> Lever:
+    """A lever that is only a name and a claim."""
+    described: dict[str, object] = {
+        "summary": name,
+        "changes": "nothing",
+        "risk": "safe",
+        "phases": ("forward",),
+        "values": lambda workload: ("on",),
+        "applies": lambda workload: Decision(True, "always"),
+        "edit": lambda value, workload: (),
+    }
+    return Lever(name=name, **{**described, **fields})  # type: ignore[arg-type]
+
+
+@dataclass
+class World:
+    """What is true of the levers: their speed-ups, the machine's noise and drift."""
+
+    speedups: Mapping[str, float]
+    spread: float = 0.01
+    drift_per_trial: float = 0.0
+    states: Mapping[frozenset[str], State] = field(default_factory=dict)
+    losses: Callable[[Mapping[str, str]], tuple[float, ...]] = lambda settings: LOSSES
+    seed: int = 0
+    n_made: int = 0
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+
+    def make(self, settings: Mapping[str, str], seed: int, n_steps: int, limit_s: float) -> Trial:
+        """One trial."""
+        self.n_made += 1
+        state = self.states.get(frozenset(settings), "ok")
+        step_s = 0.1 * (1 + self.drift_per_trial) ** self.n_made
+        for name in settings:
+            step_s /= self.speedups.get(name, 1.0)
+        step_s *= 1 + self.draw.gauss(0, self.spread)
+        steps = tuple(step_s * (1 + self.draw.gauss(0, 0.01)) for _ in range(n_steps))
+        return Trial(
+            levers=dict(settings),
+            seed=seed,
+            state=state,
+            reason="" if state == "ok" else f"it is {state}",
+            last_lines=() if state == "ok" else ("the last words",),
+            total_s=5.0,
+            n_steps=42,
+            step_s=steps if state == "ok" else (),
+            samples_per_s=16 / step_s,
+            samples_per_step=16.0,
+            losses=self.losses(settings),
+            device_peak_bytes=None,
+            host_peak_bytes=1 << 30,
+            energy_per_sample_j=None,
+            mean_w=None,
+            fingerprints=(),
+            done=dict.fromkeys(settings, ("changed",)),
+            failed={},
+            run="",
+        )
+
+
+def climb(world: World, levers: list[Lever], budget_s: float = 1e6, **fields: object) -> Climb:
+    """A whole climb in this world."""
+    bench = Bench(world.make, rate, budget_s, 4.0)
+    one = Climb(bench, {x.name: x for x in levers}, lambda needed: "on", **fields)  # type: ignore[arg-type]
+    one.measure_baseline()
+    one.try_all([Candidate(x, ("on",)) for x in levers])
+    one.leave_one_out()
+    one.conclude()
+    return one

@@ -1,0 +1,153 @@
+"""The guard: catches every planted trap, lets honest levers pass, and says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hotlap.levers import find_levers
+from hotlap.records.ladder import Trial
+from hotlap.tuner.guard import Claim, judge
+from hotlap.tuner.trial import fingerprints_of
+
+HERE = Path(__file__).parent
+TRAP_FILE = str(HERE / "traps.py")
+LEVERS = {lever.name: lever for lever in find_levers((TRAP_FILE,))}
+TRAPS = [name for name in LEVERS if "_claims_" in name]
+HONEST = ["bf16", "channels_last", "fused_optimizer", "foreach_optimizer", "honest_nothing"]
+N_SEEDS = 20
+
+
+def trial(losses: list[float], fingerprints: list[dict[str, Any]] | None = None) -> Trial:
+    """A trial that ran to its end."""
+    return Trial(
+        levers={},
+        seed=0,
+        state="ok",
+        reason="",
+        last_lines=(),
+        total_s=1.0,
+        n_steps=len(losses),
+        step_s=(0.1,) * len(losses),
+        samples_per_s=160.0,
+        samples_per_step=16.0,
+        losses=tuple(losses),
+        device_peak_bytes=None,
+        host_peak_bytes=1 << 20,
+        energy_per_sample_j=None,
+        mean_w=None,
+        fingerprints=fingerprints_of(fingerprints or []),
+        done={},
+        failed={},
+        run="",
+    )
+
+
+@pytest.fixture(scope="module")
+def trainings() -> dict[str, list[Trial]]:
+    """Real trainings of a small net, by lever and seed; '' is the baseline, twice."""
+    words = [sys.executable, str(HERE / "guard_trainings.py"), TRAP_FILE, str(N_SEEDS)]
+    # Without the limit a bf16 product dies on machines that advertise AMX and cannot do it.
+    limit = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    done = subprocess.run(
+        [*words, *HONEST, *TRAPS], capture_output=True, text=True, env={**os.environ, **limit}
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[Trial]] = {}
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        found.setdefault(row["lever"], []).append(trial(row["losses"], row["fingerprints"]))
+    return found
+
+
+def n_passed(trainings: dict[str, list[Trial]], name: str) -> int:
+    baselines = [
+        [a, b] for a, b in zip(trainings[""][:N_SEEDS], trainings[""][N_SEEDS:], strict=True)
+    ]
+    claim = Claim.of([LEVERS[name]])
+    return sum(
+        judge(base, one, claim).same for base, one in zip(baselines, trainings[name], strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_planted_trap_is_caught_on_every_seed(
+    trainings: dict[str, list[Trial]], name: str
+) -> None:
+    assert n_passed(trainings, name) == 0
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_lever_passes_at_least_19_times_of_20(
+    trainings: dict[str, list[Trial]], name: str
+) -> None:
+    assert n_passed(trainings, name) >= 19
+
+
+LOSSES = [2.0 * 0.97**i + 0.05 * (i % 3) for i in range(40)]
+NOTHING = Claim("nothing", 0.0, False)
+ROUNDING = Claim("rounding", 1e-3, False)
+
+
+def test_the_same_losses_are_the_same_training() -> None:
+    verdict = judge([trial(LOSSES), trial(LOSSES)], trial(LOSSES), NOTHING)
+    assert verdict.same
+    assert verdict.text == "bit for bit over 40 steps"
+
+
+def test_few_steps_are_said_to_be_few() -> None:
+    short = trial(LOSSES[:12])
+    assert judge([short, short], short, NOTHING).text == "bit for bit over 12 steps only"
+
+
+def test_a_baseline_that_does_not_repeat_itself_allows_as_much() -> None:
+    other = trial([x * (1 + 1e-4 * (i % 2)) for i, x in enumerate(LOSSES)])
+    near = trial([x * (1 + 1.5e-4 * (i % 2)) for i, x in enumerate(LOSSES)])
+    far = trial([x * (1 + 1e-2) for x in LOSSES])
+    assert judge([trial(LOSSES), other], near, NOTHING).same
+    assert not judge([trial(LOSSES), other], far, NOTHING).same
+
+
+@pytest.mark.parametrize("claim", [NOTHING, ROUNDING, Claim("nothing", 0.0, True)])
+def test_another_number_of_steps_or_samples_is_another_training(claim: Claim) -> None:
+    base = [trial(LOSSES), trial(LOSSES)]
+    assert "39 steps instead of 40" in judge(base, trial(LOSSES[:-1]), claim).text
+    half = replace(trial(LOSSES), samples_per_step=8.0)
+    assert judge(base, half, claim).text == "8 samples a step instead of 16"
+
+
+def test_unknown_losses_are_never_called_the_same() -> None:
+    unknown = replace(trial(LOSSES), losses=(None,) * 40)
+    assert not judge([unknown, unknown], unknown, NOTHING).same
+
+
+def test_bounds_of_several_levers_add_up() -> None:
+    claim = Claim.of([LEVERS["bf16"], LEVERS["channels_last"], LEVERS["honest_nothing"]])
+    assert claim.changes == "rounding"
+    assert claim.bound == LEVERS["bf16"].bound + LEVERS["channels_last"].bound
+
+
+def test_curves_of_other_random_numbers_pass_and_worse_ones_do_not() -> None:
+    import random
+
+    draw = random.Random(0)
+    noisy = [[x + draw.gauss(0, 0.1) for x in LOSSES] for _ in range(21)]
+    claim = Claim("nothing", 0.0, True)
+    base = [trial(noisy[0]), trial(noisy[0])]
+    assert sum(judge(base, trial(one), claim).same for one in noisy[1:]) >= 19
+    worse = trial([x + 0.3 for x in noisy[1]])
+    assert not judge(base, worse, claim).same
+
+
+def test_allowed_maths_has_to_train() -> None:
+    maths = Claim("maths", 0.0, False)
+    base = [trial(LOSSES), trial(LOSSES)]
+    assert judge(base, replace(trial(LOSSES), samples_per_step=64.0), maths).same
+    assert not judge(base, trial([x + i for i, x in enumerate(LOSSES)]), maths).same

@@ -1,0 +1,89 @@
+"""Real trials: every way to end is a state, and nothing of one is left behind."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hotlap.levers import find_levers
+from hotlap.levers.common.workload import Workload
+from hotlap.records.ladder import Trial
+from hotlap.tuner.trial import TrialPlan, TrialRequest, marked_processes, run_trial
+
+SCRIPT = """
+import os, signal, subprocess, sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(400, 8), torch.randint(4, (400,)))
+for step, (x, y) in enumerate(DataLoader(data, batch_size=4)):
+    loss = nn.functional.cross_entropy(model(x), y)
+    if step == 20:
+        ENDING
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def trial(tmp_path: Path, ending: str, timeout_s: float = 60, **fields: object) -> Trial:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("ENDING", ending))
+    plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", find_levers())
+    made, _ = run_trial(plan, TrialRequest({}, 30, 5, timeout_s, **fields), Workload())  # type: ignore[arg-type]
+    return made
+
+
+def test_a_trial_that_goes_well_has_its_figures(tmp_path: Path) -> None:
+    one = trial(tmp_path, "pass")
+    assert (one.state, one.n_steps, one.samples_per_step) == ("ok", 35, pytest.approx(4.0))
+    assert len(one.step_s) == 30
+    assert one.last_lines == ()
+    assert len(one.losses) == 35
+    assert [f.update for f in one.fingerprints] == [0, 1, 2]
+    assert all(len(f.gradients) == len(f.parameters) == 2 for f in one.fingerprints)
+
+
+def test_hotlap_seeds_a_script_that_does_not(tmp_path: Path) -> None:
+    first, again = trial(tmp_path, "pass"), trial(tmp_path, "pass")
+    other = trial(tmp_path, "pass", seed=1)
+    assert first.losses == again.losses
+    assert first.losses != other.losses
+
+
+@pytest.mark.parametrize(
+    ("ending", "state", "reason"),
+    [
+        ("raise ValueError('no more')", "crashed", "it ended with exit code 1"),
+        ("os.kill(os.getpid(), signal.SIGILL)", "crashed", "it ended with signal SIGILL"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "crashed", "it ended with signal SIGSEGV"),
+        ("torch.empty(1 << 55)", "oom", "it ran out of memory"),
+        ("loss = loss * float('nan')", "diverged", "the loss of step 21 is nan"),
+    ],
+)
+def test_an_ending_is_a_state(tmp_path: Path, ending: str, state: str, reason: str) -> None:
+    one = trial(tmp_path, f"print('last words', flush=True); {ending}")
+    assert (one.state, one.reason) == (state, reason)
+    assert any("last words" in line for line in one.last_lines)
+
+
+def test_a_trial_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    child = "subprocess.Popen(['sleep', '1000'], start_new_session=True); time.sleep(1000)"
+    began = time.monotonic()
+    one = trial(tmp_path, child, timeout_s=12)
+    assert one.state == "hung"
+    assert one.reason == "it had not ended after 12 s and was ended"
+    assert time.monotonic() - began < 40
+    (name,) = [folder.name for folder in (tmp_path / "runs").iterdir()]
+    assert marked_processes(name) == []
+
+
+def test_a_script_without_a_training_step_is_said_to_have_none(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch")
+    plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", ())
+    one, _ = run_trial(plan, TrialRequest({}, 30, 5, 60), Workload())
+    assert (one.state, one.reason) == ("crashed", "it ended without a training step")

@@ -1,0 +1,230 @@
+"""`hotlap tune` and `hotlap run` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+TRAINING = """
+import sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 800
+
+    def __getitem__(self, i):
+        time.sleep(DELAY)
+        made = torch.Generator().manual_seed(i)
+        return torch.randn(8, generator=made), i % 4
+
+def main():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Slow(), batch_size=8, shuffle=True)
+    for epoch in range(2):
+        for images, labels in loader:
+            loss = nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        torch.save(model.state_dict(), "model.pt")
+
+main()
+"""
+
+
+def hotlap(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hotlap", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        **fields,
+    )
+
+
+def work(tmp_path: Path, delay: str) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAINING.replace("DELAY", delay))
+    (folder / "model.pt").write_bytes(b"weights of the user's own")
+    return folder
+
+
+def ladder_of(folder: Path) -> dict[str, Any]:
+    ladder: dict[str, Any] = json.loads((folder / "ladder.json").read_text())
+    return ladder
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A training that waits for its data, tuned with the levers of the loader."""
+    folder = work(tmp_path_factory.mktemp("tuned"), "0.004")
+    options = ("--only", "workers,fused_optimizer", "--steps", "32", "--json", "ladder.json")
+    done = hotlap(folder, "tune", "--budget", "4", *options, "train.py")
+    assert done.returncode == 0, done.stderr
+    return folder, done.stderr
+
+
+def test_a_training_that_waits_for_data_gets_workers(tuned: tuple[Path, str]) -> None:
+    folder, text = tuned
+    ladder = ladder_of(folder)
+    assert list(ladder["levers"]) == ["workers"]
+    assert ladder["ratio_low"] > 1.0
+    assert ladder["best"]["samples_per_s"] > ladder["baseline"]["samples_per_s"]
+    (kept,) = [rung for rung in ladder["rungs"] if rung["kept"]]
+    assert kept["contribution_low"] > 1.0
+    assert kept["loss_verdict"].startswith("bit for bit")
+    assert "faster" in text
+
+
+def test_the_edits_for_the_users_own_source_are_shown(tuned: tuple[Path, str]) -> None:
+    folder, text = tuned
+    diff = ladder_of(folder)["diff"]
+    value = ladder_of(folder)["levers"]["workers"]
+    assert (
+        f"+    loader = DataLoader(Slow(), batch_size=8, shuffle=True, num_workers={value}" in diff
+    )
+    assert diff in text
+
+
+def test_the_users_files_are_as_they_were(tuned: tuple[Path, str]) -> None:
+    folder, _ = tuned
+    assert (folder / "model.pt").read_bytes() == b"weights of the user's own"
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"train.py", "model.pt", "hotlap.toml", "ladder.json", ".hotlap"}
+
+
+def test_run_applies_what_was_kept_and_says_so(tuned: tuple[Path, str]) -> None:
+    folder, _ = tuned
+    value = ladder_of(folder)["levers"]["workers"]
+    done = hotlap(folder, "run", "--steps", "10", "--json", "run.json", "train.py")
+    assert done.returncode == 0
+    assert f"lever workers={value}: " in done.stderr
+    assert json.loads((folder / "run.json").read_text())["levers"] == {"workers": value}
+    (folder / "run.json").unlink()
+
+
+def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0")
+    traps = (
+        "scale_gradients_claims_rounding,drop_batches_claims_nothing,freeze_layer_claims_rounding"
+    )
+    options = ("--lever-file", str(HERE / "traps.py"), "--only", traps, "--json", "ladder.json")
+    done = hotlap(folder, "tune", "--budget", "4", "--steps", "40", *options, "train.py")
+    assert done.returncode == 0, done.stderr
+    ladder = ladder_of(folder)
+    assert ladder["levers"] == {}
+    assert [rung["state"] for rung in ladder["rungs"]] == ["different"] * 3
+    assert "nothing pays" in done.stderr
+
+
+def test_a_trial_that_dies_is_a_state_and_the_climb_goes_on(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0")
+    odd = ("--lever-file", str(HERE / "odd_levers.py"), "--only", "dies,fails,idles")
+    done = hotlap(
+        folder, "tune", "--budget", "4", "--steps", "32", *odd, "--json", "ladder.json", "train.py"
+    )
+    assert done.returncode == 0, done.stderr
+    rungs = {(rung["lever"], rung["value"]): rung for rung in ladder_of(folder)["rungs"]}
+    died = rungs["dies", "SIGILL"]
+    assert (died["state"], died["reason"]) == ("crashed", "it ended with signal SIGILL")
+    assert "about to run an instruction that is not there" in died["last_lines"]
+    assert "signal SIGSEGV" in rungs["dies", "SIGSEGV"]["reason"]
+    assert rungs["fails", "on"]["reason"].endswith("RuntimeError: this torch is too old")
+    assert rungs["idles", "on"]["state"] == "no effect"
+
+
+def test_interrupted_it_leaves_nothing_running_and_goes_on_later(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0.002")
+    words = ("tune", "--budget", "5", "--only", "workers", "--steps", "32", "train.py")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hotlap", *words],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    log = folder / ".hotlap"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        lines = [path.read_text().count("\n") for path in log.glob("tune-*/trials.jsonl")]
+        if lines and lines[0] >= 2:
+            break
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 130, text
+    assert "the same command goes on where it was" in text
+    assert (folder / "hotlap.toml").is_file()
+    marked = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True)
+    assert marked.stdout == ""
+    done = hotlap(folder, *words)
+    assert done.returncode == 0, done.stderr
+    assert "going on with a climb that was interrupted after" in done.stderr
+    assert not list(log.glob("tune-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tune",), "no command was given; write it last, as in `hotlap tune train.py --lr 0.1`"),
+        (("tune", "missing.py"), "the script missing.py does not exist"),
+        (("tune", "--only", "warp", "train.py"), "'warp' is no lever; there are"),
+        (("tune", "--budget", "no", "train.py"), "a number above zero is expected"),
+        (("tune", "--lever-file", "none.py", "train.py"), "does not exist or is no Python file"),
+        (("tune", "--output", "no/where.toml", "train.py"), "--output no/where.toml cannot be"),
+        (("run", "train.py"), "hotlap.toml does not exist; `hotlap tune COMMAND` writes one"),
+        (("run", "--levers", "warp=9", "train.py"), "'warp' is no lever; there are"),
+    ],
+)
+def test_wrong_use_is_one_sentence(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    folder = work(tmp_path, "0")
+    done = hotlap(folder, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("levers = 3", "has no table [levers]"),
+        ("[levers", "cannot be read"),
+        ("[levers]\nworkers = [1, 2]", "the lever workers is [1, 2]; one value is expected"),
+        ("[levers]\nwarp = 9", "'warp' is no lever"),
+    ],
+)
+def test_a_damaged_settings_file_is_one_sentence(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    folder = work(tmp_path, "0")
+    (folder / "hotlap.toml").write_text(content)
+    done = hotlap(folder, "run", "train.py")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('hello')\nraise SystemExit('no data here')")
+    done = hotlap(tmp_path, "tune", "train.py")
+    assert done.returncode == 2
+    assert "the command itself does not run: it ended" in done.stderr
+    assert "no data here" in done.stderr
