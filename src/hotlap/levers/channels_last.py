@@ -115,6 +115,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
+    new_dropout=True,
     name="channels_last",
     summary="images and convolutions with the channels innermost in memory",
     changes="rounding",

@@ -149,7 +149,15 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 _OPTIONS = '{"coordinate_descent_tuning": True}'
 
+
+def cost(value: str) -> float:
+    """Tuning of kernels takes minutes, compiling some tens of seconds."""
+    return {"max-autotune": 25.0, "coordinate-descent": 12.0}.get(value, 5.0)
+
+
 LEVER = Lever(
+    new_dropout=True,
+    cost=cost,
     name="compile",
     summary="the model as one compiled program, with fused kernels",
     changes="rounding",

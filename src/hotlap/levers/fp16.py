@@ -165,6 +165,8 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
+    new_dropout=True,
+    instead_of=("bf16",),
     name="fp16",
     summary="the model computes in fp16 autocast, with scaled gradients",
     changes="rounding",

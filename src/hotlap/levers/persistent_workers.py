@@ -12,7 +12,7 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever
-from hotlap.levers.common.loaders import edit_loaders, with_workers
+from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -42,6 +42,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
+    only_with=only_with_workers,
     name="persistent_workers",
     summary="loader workers stay from one epoch to the next",
     changes="nothing",

@@ -10,7 +10,7 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever
-from hotlap.levers.common.loaders import edit_loaders, with_workers
+from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
@@ -56,6 +56,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
+    only_with=only_with_workers,
     name="prefetch_factor",
     summary="each loader worker makes more batches in advance",
     changes="nothing",

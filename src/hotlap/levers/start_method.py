@@ -13,7 +13,7 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever
-from hotlap.levers.common.loaders import edit_loaders, with_workers
+from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
@@ -59,6 +59,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
+    only_with=only_with_workers,
     name="start_method",
     summary="loader workers are started by another method",
     changes="nothing",

@@ -42,6 +42,7 @@ class Climb:
     rungs: list[Rung] = field(default_factory=list)
     baselines: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    has_dropout: bool = False
     is_complete: bool = True
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
     """How many times faster the best is than the baseline."""
@@ -76,11 +77,17 @@ class Climb:
                 state: RungState = "not allowed" if is_maths else "not applicable"
                 self._add(_untried(candidate.lever, "", state, candidate.not_tried))
                 continue
+            missing = [name for name in candidate.only_with if name not in self.best]
+            if missing:
+                reason = f"of use together with {', '.join(missing)} only"
+                self._add(_untried(candidate.lever, "", "not applicable", reason))
+                continue
             for value in candidate.values:
                 if self.best.get(candidate.lever.name) == value:
                     continue  # another lever needed it and brought it in
                 # What is kept has to be proven at the end: that time is not given away.
-                if self.bench.has_time_for(2 + len(self.best) + 2):
+                reserve = 4 + len(self.best)
+                if self.bench.has_time_for(reserve + candidate.lever.cost(value)):
                     self._try(candidate.lever, value)
                 else:
                     self.is_complete = False
@@ -88,13 +95,14 @@ class Climb:
                     self.rungs.append(_untried(candidate.lever, value, "not tried", reason))
 
     def _try(self, lever: Lever, value: str) -> None:
-        settings = {**self.best, lever.name: value}
+        others = {k: v for k, v in self.best.items() if k not in lever.instead_of}
+        settings = {**others, lever.name: value}
         trial = self.bench.measure(settings)
         if trial.state == "crashed":
             needed = self._needed_by(lever)
             if needed:
                 self._add(self._rung(lever, value, trial, None, trial.state, trial.reason))
-                settings = {**self.best, **needed, lever.name: value}
+                settings = {**others, **needed, lever.name: value}
                 trial = self.bench.measure(settings)
         self._decide(lever, value, settings, trial)
 
@@ -149,7 +157,7 @@ class Climb:
         return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
 
     def _claim(self, settings: Mapping[str, str]) -> Claim:
-        return Claim.of([self.levers[name] for name in settings])
+        return Claim.of([self.levers[name] for name in settings], self.has_dropout)
 
     def _gain(self, settings: Mapping[str, str]) -> Interval:
         bench = self.bench
@@ -163,9 +171,8 @@ class Climb:
         return f"{_signed(gain)}: {'slower' if gain.high < 1.0 else 'inside the noise'}"
 
     def _keep(self, lever: Lever, settings: dict[str, str]) -> None:
-        for i, rung in enumerate(self.rungs):
-            if rung.kept and rung.lever == lever.name:
-                self.rungs[i] = replace(rung, kept=False, reason=f"{rung.reason}; then bettered")
+        for name in (lever.name, *lever.instead_of):
+            self._drop(name, "then bettered")
         for name in settings.keys() - self.best.keys() - {lever.name}:
             reason = f"{lever.name} needs it"
             needed = _untried(self.levers[name], settings[name], "ok", reason)
@@ -177,10 +184,12 @@ class Climb:
 
     def leave_one_out(self) -> None:
         """Take each kept lever away once; what is not missed then is a passenger and goes."""
+        if len(self.best) > 1 and self.bench.has_time_for(2):
+            self.bench.measure(self.best)
         for name in list(self.best):
             if len(self.best) == 1:
                 break  # without it is the baseline, which is measured again in any case
-            if not self.bench.has_time_for(3):
+            if not self.bench.has_time_for(2):
                 self.is_complete = False
                 self.notes.append("contributions were not all measured: the budget was used up")
                 return
@@ -188,7 +197,6 @@ class Climb:
 
     def _leave_out(self, name: str) -> None:
         without = {key: value for key, value in self.best.items() if key != name}
-        self.bench.measure(self.best)
         trial = self.bench.measure(without)
         if trial.state != "ok":
             self._contribute(name, None, f"without it: {trial.state}, {trial.reason}")

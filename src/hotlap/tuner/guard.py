@@ -49,12 +49,15 @@ class Claim:
     new_randomness: bool
 
     @staticmethod
-    def of(levers: Sequence[Lever]) -> Claim:
+    def of(levers: Sequence[Lever], has_dropout: bool = False) -> Claim:
         """The claims of several levers together: the bounds add up."""
         kinds = {lever.changes for lever in levers}
         changes = next((kind for kind in ("maths", "rounding") if kind in kinds), "nothing")
         bound = sum(lever.bound for lever in levers)
-        return Claim(changes, bound, any(lever.new_randomness for lever in levers))
+        is_redrawn = any(
+            lever.new_randomness or (has_dropout and lever.new_dropout) for lever in levers
+        )
+        return Claim(changes, bound, is_redrawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class Candidate:
     lever: Lever
     values: tuple[str, ...]
     not_tried: str = ""
+    only_with: tuple[str, ...] = ()
+    """Levers of which one has to be in the best settings already."""
 
 
 def order_levers(
@@ -55,4 +57,5 @@ def _candidate(lever: Lever, workload: Workload, allowed: set[str], objective: s
     if objective == "time" and lever.phases and share < MIN_SHARE and lever.name not in allowed:
         return Candidate(lever, (), f"what it can shorten is {share:.0%} of the step")
     values = lever.values(workload)
-    return Candidate(lever, values, "" if values else "no value of it is worth a trial here")
+    reason = "" if values else "no value of it is worth a trial here"
+    return Candidate(lever, values, reason, lever.only_with(workload))

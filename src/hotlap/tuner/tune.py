@@ -113,6 +113,7 @@ class Tuning:
             try:
                 first = climb.measure_baseline()
                 self.learn(bench, first, folder)
+                climb.has_dropout = self.workload.has_dropout
                 self.watcher.baseline(first, self.workload)
                 climb.try_all(self._candidates())
                 climb.leave_one_out()

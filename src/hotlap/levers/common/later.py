@@ -9,10 +9,10 @@ from hotlap.levers.common.process import Process
 
 def reporter(process: Process) -> Callable[[str], None]:
     """`process.did` for the lever that is being applied now, to be called at any time."""
-    lever = process._lever
+    lever = process.lever
 
     def did(what: str) -> None:
-        process._as(lever, process.did, what)
+        process.as_lever(lever, process.did, what)
 
     return did
 

@@ -57,7 +57,15 @@ class Lever:
     """For rounding: how far a loss of the first steps may lie from the baseline's, relative."""
     new_randomness: bool = False
     """Whether random numbers are drawn elsewhere: then curves are compared, not steps."""
+    new_dropout: bool = False
+    """The same, for a model that has dropout: other kernels draw other masks."""
     needs: tuple[str, ...] = field(default=())
     """Levers without which it may fail on some machines: tried together with them then."""
+    only_with: Callable[[Workload], tuple[str, ...]] = lambda workload: ()
+    """Levers without which there is nothing for it to do on this workload."""
+    instead_of: tuple[str, ...] = field(default=())
+    """Levers that it takes the place of: they are left out when it is tried."""
+    cost: Callable[[str], float] = lambda value: 1.0
+    """How many times longer than a usual trial one with this value takes: compilers need time."""
     saves_memory: bool = False
     """Worth a trial for memory's sake, although it makes the step no faster."""

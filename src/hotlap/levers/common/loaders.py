@@ -30,6 +30,12 @@ def with_workers(workload: Workload) -> Decision:
     return Decision(True, "no loader has workers: of use together with the lever 'workers' only")
 
 
+def only_with_workers(workload: Workload) -> tuple[str, ...]:
+    """The lever that has to come first where no loader has workers yet."""
+    has_workers = any(loader.facts.get("num_workers") for loader in workload.loaders)
+    return () if has_workers else ("workers",)
+
+
 def edit_loaders(loaders: tuple[Seen, ...], **arguments: str) -> tuple[Edit, ...]:
     """The same keyword arguments for the DataLoader on each of these lines."""
     sites = dict.fromkeys(loader.site for loader in loaders)

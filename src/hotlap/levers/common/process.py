@@ -34,15 +34,18 @@ class Process:
     def __init__(self, torch: Any, session: Any, report: Report) -> None:
         self._torch, self._session, self._report = torch, session, report
         self._undo: list[Callable[[], None]] = []
-        self._lever = ""
+        self.lever = ""
+        """The name of the one at work."""
         self._levers: dict[str, str] = {}
         self._on_model: list[tuple[str, ModelChange]] = []
         self._on_input: list[tuple[str, InputChange]] = []
         self._on_output: list[tuple[str, OutputChange]] = []
-        self._contexts: list[Callable[[Any], Any]] = []
+        self._contexts: list[tuple[str, Callable[[Any], Any]]] = []
         self._on_loader: list[tuple[str, ArgumentChange]] = []
         self._on_optimizer: list[tuple[str, ArgumentChange]] = []
         self._in_model_change = False
+        self._in_constructor = False
+        self._watched: list[Callable[[], None]] = []
 
     # Levers -----------------------------------------------------------------------------------
 
@@ -51,7 +54,7 @@ class Process:
         if lever.name in self._levers:
             return
         self._levers[lever.name] = value
-        self._as(lever.name, lever.apply, self._torch, value, self)
+        self.as_lever(lever.name, lever.apply, self._torch, value, self)
 
     def undo(self) -> None:
         """Take back everything, the last change first."""
@@ -66,22 +69,22 @@ class Process:
 
     def did(self, what: str) -> None:
         """Report what the lever at work has changed."""
-        self._report(done=self._lever, what=what)
+        self._report(done=self.lever, what=what)
 
     def failed(self, why: str) -> None:
         """Report that the lever at work could not be applied."""
-        self._report(failed=self._lever, why=why)
+        self._report(failed=self.lever, why=why)
 
-    def _as(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def as_lever(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a part of a lever; an error of it is reported and goes no further."""
-        before, self._lever = self._lever, name
+        before, self.lever = self.lever, name
         try:
             return function(*arguments)
         except Exception as error:
             self.failed(f"{type(error).__name__}: {error}")
             return None
         finally:
-            self._lever = before
+            self.lever = before
 
     # What a lever can ask for -----------------------------------------------------------------
 
@@ -107,30 +110,30 @@ class Process:
 
     def on_model(self, change: ModelChange) -> None:
         """Change every model before its first training call: change(module, args, kwargs)."""
-        self._on_model.append((self._lever, change))
+        self._on_model.append((self.lever, change))
 
     def on_input(self, change: InputChange) -> None:
         """Change what each outermost call gets: args, kwargs = change(module, args, kwargs)."""
-        self._on_input.append((self._lever, change))
+        self._on_input.append((self.lever, change))
         self._take_calls()
 
     def on_output(self, change: OutputChange) -> None:
         """Change what comes out of each outermost call: result = change(module, result)."""
-        self._on_output.append((self._lever, change))
+        self._on_output.append((self.lever, change))
         self._take_calls()
 
     def around_calls(self, context: Callable[[Any], Any]) -> None:
         """Run each outermost call in the context manager that `context(module)` gives."""
-        self._contexts.append(context)
+        self._contexts.append((self.lever, context))
         self._take_calls()
 
     def on_loader(self, change: ArgumentChange) -> None:
         """Change the arguments of every DataLoader: change(class, arguments by name)."""
-        self._on_loader.append((self._lever, change))
+        self._on_loader.append((self.lever, change))
 
     def on_optimizer(self, change: ArgumentChange) -> None:
         """Change the arguments of every optimizer of torch's: change(class, arguments by name)."""
-        self._on_optimizer.append((self._lever, change))
+        self._on_optimizer.append((self.lever, change))
 
     # How it is done ---------------------------------------------------------------------------
 
@@ -147,16 +150,26 @@ class Process:
 
     def first_call(self, owner: Any, name: str, see: Callable[..., None]) -> None:
         """Have `see()` called at the first call of a method, which is then as it was."""
-        original = owner.__dict__[name]
+        original, seen = owner.__dict__[name], list[bool]()
 
         @functools.wraps(original)
         def once(*args: Any, **kwargs: Any) -> Any:
-            setattr(owner, name, original)
+            if owner.__dict__.get(name) is once:  # and not what a lever has put around it
+                setattr(owner, name, original)
             with contextlib.suppress(Exception):
-                see()
+                if not seen:
+                    seen.append(True)
+                    see()
             return original(*args, **kwargs)
 
         setattr(owner, name, once)
+        self._watched.append(lambda: setattr(owner, name, original))
+
+    def unwatch(self) -> None:
+        """Take back what `watch` put in."""
+        while self._watched:
+            self._watched.pop()()
+        self._session.new_module = None
 
     def _see_constructor(
         self,
@@ -178,13 +191,20 @@ class Process:
                 return
             name = next(iter(bound.arguments))
             arguments = {k: v for k, v in bound.arguments.items() if k != name}
-            if type(self_) is kind:
-                self._report_seen(what, {"kind": kind.__name__, **describe(arguments)})
-            for lever, change in changes:
-                self._as(lever, change, kind, arguments)
-            original(self_, **arguments)
+            if self._in_constructor:  # of a class derived from this one, which was changed already
+                original(self_, **arguments)
+                return
+            self._report_seen(what, {"kind": type(self_).__name__, **describe(arguments)})
+            self._in_constructor = True
+            try:
+                for lever, change in changes:
+                    self.as_lever(lever, change, kind, arguments)
+                original(self_, **arguments)
+            finally:
+                self._in_constructor = False
 
         kind.__init__ = constructor  # type: ignore[misc]
+        self._watched.append(lambda: setattr(kind, "__init__", original))
 
     def _describe_loader(self, arguments: dict[str, Any]) -> dict[str, Any]:
         dataset = arguments.get("dataset")
@@ -225,7 +245,7 @@ class Process:
                 self._report_seen("model", self._describe_model(module, args, kwargs))
                 self._report(seen="process", facts=self._describe_process(module, args, kwargs))
             for lever, change in self._on_model:
-                self._as(lever, change, module, args, kwargs)
+                self.as_lever(lever, change, module, args, kwargs)
         finally:
             self._in_model_change = False
 
@@ -291,16 +311,17 @@ class Process:
 
     def _call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for lever, change in self._on_input:
-            changed = self._as(lever, change, module, args, kwargs)
+            changed = self.as_lever(lever, change, module, args, kwargs)
             if changed is not None:
                 args, kwargs = changed
         call = module._compiled_call_impl or module._call_impl
         with contextlib.ExitStack() as stack:
-            for context in self._contexts:
-                stack.enter_context(context(module))
+            for lever, context in self._contexts:
+                self.as_lever(lever, lambda c=context: stack.enter_context(c(module)))
             result = call(*args, **kwargs)
         for lever, output_change in self._on_output:
-            result = self._as(lever, output_change, module, result)
+            changed = self.as_lever(lever, output_change, module, result)
+            result = result if changed is None else changed
         return result
 
 

@@ -71,6 +71,11 @@ class Workload:
         )
 
     @property
+    def has_dropout(self) -> bool:
+        """Whether a model holds a dropout layer of any kind."""
+        return any("Dropout" in kind for model in self.models for kind in model.facts["kinds"])
+
+    @property
     def train_loaders(self) -> tuple[Seen, ...]:
         """The loaders that feed the training; all of them where that was not seen."""
         trained = tuple(one for one in self.loaders if one.facts.get("is_trained_on"))
