@@ -21,7 +21,7 @@ from PIL import Image
 
 N_CLASSES = 1000
 QUALITY = 90
-SCALES = ((128, 1.0), (32, 0.5), (8, 0.3), (2, 0.12), (1, 0.06))
+SCALES = ((128, 1.0), (32, 0.5), (8, 0.3), (2, 0.25), (1, 0.18))
 """Pixels a grain of noise, and how much of it is mixed in: set so that a file has about 100 kB."""
 
 

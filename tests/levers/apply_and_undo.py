@@ -1,7 +1,8 @@
 """Applies levers to the torch of this process, one after the other, and takes each back.
 
-Run by the contract's test with a JSON object of levers and values as its argument. Writes a JSON
-line for each lever, so that one that ends the process is known by its missing line.
+Run by the contract's test with a JSON object as its argument: by lever, the values of it and of
+those it needs beside it. Writes a JSON line for each lever, so that one that ends the process is
+known by its missing line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from example_training import Net, Stripes
 from torch.utils.data import DataLoader
 
 from hotlap.levers import LEVERS
-from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.process import Process
 
 OWNERS = {
@@ -64,7 +64,7 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "grad": torch.is_grad_enabled,
     "denormals": lambda: float(torch.tensor(1e-41) * 1.0),
     "sharing": torch.multiprocessing.get_sharing_strategy,
-    "start method": lambda: multiprocessing.get_start_method(allow_none=True),
+    "start method": multiprocessing.get_start_method,
     "distributions": lambda: torch.distributions.Distribution._validate_args,
     "gc threshold": gc.get_threshold,
     "gc enabled": gc.isenabled,
@@ -134,14 +134,16 @@ def use_once(session: types.SimpleNamespace) -> None:
     torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
 
 
-def check(lever: Lever, value: str, process: Process, session: Any, reports: Reports) -> Any:
-    """Apply a lever once and twice, undo it, and say what came of it."""
+def check(settings: Mapping[str, str], process: Process, session: Any, reports: Reports) -> Any:
+    """Apply levers once and twice, undo them, and say what came of it."""
     plain, before = train(session), snapshot()
     outcomes = []
     for n_times in (1, 2):
         reports.clear()
         for _ in range(n_times):
-            process.apply(lever, value)
+            for lever in LEVERS:
+                if lever.name in settings:
+                    process.apply(lever, settings[lever.name])
         losses = train(session)
         outcomes.append({kind: reports.of(kind) for kind in ("done", "failed")} | {"loss": losses})
         process.undo()
@@ -159,7 +161,7 @@ def check(lever: Lever, value: str, process: Process, session: Any, reports: Rep
     }
 
 
-def main(wanted: dict[str, str], results: Path) -> None:
+def main(wanted: dict[str, dict[str, str]], results: Path) -> None:
     """All levers in one process: the import of torch takes longer than they do."""
     session = types.SimpleNamespace(around_call=None, new_module=None)
     reports = Reports()
@@ -167,11 +169,10 @@ def main(wanted: dict[str, str], results: Path) -> None:
     process.watch()
     use_once(session)
     torch.compiler.set_stance("force_eager")  # compiled or not: here only the change counts
-    for lever in LEVERS:
-        if lever.name in wanted:
-            result = check(lever, wanted[lever.name], process, session, reports)
-            with results.open("a") as stream:
-                stream.write(json.dumps({"lever": lever.name, **result}) + "\n")
+    for name, settings in wanted.items():
+        result = check(settings, process, session, reports)
+        with results.open("a") as stream:
+            stream.write(json.dumps({"lever": name, **result}) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,19 +19,27 @@ class Stripes(Dataset):
     def __getitem__(self, index):
         label = index % 10
         positions = torch.arange(3 * 16 * 16, dtype=torch.float32).reshape(3, 16, 16)
-        image = torch.sin(positions * (label + 1) / 10 + index)
+        image = torch.zeros(3, 16, 16)
+        for harmonic in range(1, 9):
+            image += torch.sin(positions * (label + 1) * harmonic / 10 + index) / harmonic
         return image, label
 
 
-def block(width):
-    return nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.convolution = nn.Conv2d(width, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, features):
+        return features + torch.relu(self.norm(self.convolution(features)))
 
 
 class Net(nn.Module):
     def __init__(self, width=16, n_blocks=3):
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, padding=1)
-        self.blocks = nn.Sequential(*[block(width) for _ in range(n_blocks)])
+        self.blocks = nn.Sequential(*[Block(width) for _ in range(n_blocks)])
         self.head = nn.Linear(width, 10)
 
     def forward(self, images):

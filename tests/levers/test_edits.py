@@ -942,6 +942,9 @@ WORDS = {
     "train.py:2  DataLoader(..., num_workers=2) where the DataLoader is made": ALL[13],
     "model.compile() where the model is ready": insert_before(None, "{model}.compile()"),
     "gc.freeze() where the training is about to begin": insert_before(None, "gc.freeze()"),
+    "# copy the next batch on a stream of its own": insert_before(
+        None, "# copy the next batch on a stream of its own"
+    ),
     "a(); b() where torch is imported": insert_after_import(None, "a()\nb()"),
     "run(model, inputs, ...) where the model is called": wrap_call(
         None, "run({function}, {first}{rest})"

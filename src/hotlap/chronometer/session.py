@@ -44,6 +44,8 @@ BUFFER_WORDS = 4096
 """A buffer this long goes to the tape although no step has ended: a long validation."""
 FOLD_WORDS = 1 << 21
 """A longer tape is left to the launcher: reading it takes memory that the training may not have."""
+SKIP_FLOPS_VARIABLE = "HOTLAP_SKIP_FLOPS"
+"""Set for trials, of which there are many: the count takes seconds at a process's end."""
 CUT_SUFFIX = ".cut"
 """A file by which a process tells the launcher that it is ending after the steps asked for."""
 
@@ -365,7 +367,8 @@ class Session:
         self._identify()
         if is_out_of_memory(self.torch):
             facts.write(out_of_memory=True)
-        if self.modules is not None and facts.rank == 0 and self.backwards:
+        wants_flops = SKIP_FLOPS_VARIABLE not in os.environ
+        if self.modules is not None and facts.rank == 0 and self.backwards and wants_flops:
             facts.write(flops=self.modules.count())
         self.log(marks.ENDED)
         self.flush()

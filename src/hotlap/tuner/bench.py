@@ -83,7 +83,8 @@ class Bench:
         """As many steps as take about `trial_s`, but never fewer than the guard needs."""
         if not self.fixed_steps and trial.step_s:
             n = int(self.trial_s / typical_step(trial.step_s))
-            self.n_steps = min(max(n, MIN_STEPS), MAX_STEPS)
+            if not 0.5 * self.n_steps <= n <= 2 * self.n_steps:  # else near enough
+                self.n_steps = min(max(n, MIN_STEPS), MAX_STEPS)
 
     def _write(self, trial: Trial) -> None:
         if self.log is not None:
@@ -110,7 +111,7 @@ class Bench:
 
     def has_time_for(self, n_trials: float) -> bool:
         """Whether so many more trials fit into the budget."""
-        return self.time_left() > 1.2 * n_trials * self.typical_trial_s()
+        return self.time_left() > n_trials * self.typical_trial_s()
 
     # Figures ----------------------------------------------------------------------------------
 

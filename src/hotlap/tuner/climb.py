@@ -86,7 +86,7 @@ class Climb:
                 if self.best.get(candidate.lever.name) == value:
                     continue  # another lever needed it and brought it in
                 # What is kept has to be proven at the end: that time is not given away.
-                reserve = 4 + len(self.best)
+                reserve = 2 + len(self.best)
                 if self.bench.has_time_for(reserve + candidate.lever.cost(value)):
                     self._try(candidate.lever, value)
                 else:

@@ -22,6 +22,7 @@ from typing import Any
 
 from hotlap.chronometer.compare import measured_steps
 from hotlap.chronometer.merge import training_ranks
+from hotlap.chronometer.session import SKIP_FLOPS_VARIABLE
 from hotlap.errors import RecordError
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.lever import Lever
@@ -126,6 +127,7 @@ def _environment(
         **environment_of(plan.levers, request.levers, workload),
         **orders.to_environment(),
         TRIAL_VARIABLE: name,
+        SKIP_FLOPS_VARIABLE: "1",
     }
 
 

@@ -128,6 +128,8 @@ def _in_general(edit: Edit) -> str:
     text = _one_line(edit.text)
     if edit.kind == "arguments":
         return f"{_short_call(edit)} where the {edit.text} is made"
+    if "#" in text:
+        return text  # it says itself what it is for
     if edit.kind == "before":
         what = "model" if "{model}" in text else "training"
         begins = "is ready" if what == "model" else "is about to begin"
@@ -136,7 +138,7 @@ def _in_general(edit: Edit) -> str:
         return f"{text} where torch is imported"
     if edit.kind == "call":
         new = filled(text, function="model", first="inputs", rest=", ...")
-        return f"{new} where the model is called" if new != text else text
+        return f"{new} where the model is called"
     return f"{text} from where the model is called to where the backward is"
 
 
