@@ -9,7 +9,6 @@ must not keep what hurts here. The data are cut from one random image on the dev
 from __future__ import annotations
 
 import argparse
-import math
 import random
 
 import torch
@@ -36,8 +35,9 @@ class Reader(nn.Module):
 
     def positions(self, n_columns: int) -> Tensor:
         """A wave of another length in each channel."""
-        rates = [10_000 ** (-channel / self.width) for channel in range(self.width)]
-        return torch.tensor([[math.sin(i * rate) for rate in rates] for i in range(n_columns)])
+        rates = 10_000 ** (-torch.arange(self.width) / self.width)
+        places = torch.tensor([[float(i)] for i in range(n_columns)])
+        return torch.sin(places * rates)
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits of each line."""

@@ -131,8 +131,11 @@ class Outcome:
 
 
 def _rate_of(document: Mapping[str, Any], name: str) -> float | None:
-    found = (one for one in document["combinations"] if one["name"] == name)
-    return next(found, {}).get("samples_per_s")
+    """What `by_hand.py` found for a combination; None where it failed or was not tried."""
+    for one in document["combinations"]:
+        if one["name"] == name and one["samples_per_s"]:
+            return float(one["samples_per_s"])
+    return None
 
 
 def run_by_hand(name: str, only: list[str], arguments: argparse.Namespace, cache: Path) -> Any:
@@ -225,7 +228,7 @@ def shortened(length: Length, tiny: bool) -> Length:
 def jpegs(arguments: argparse.Namespace, folder: Path) -> Path:
     """The folder of JPEG files, written where none was given."""
     if arguments.jpegs:
-        return arguments.jpegs.resolve()
+        return Path(arguments.jpegs).resolve()
     made = folder / "jpegs"
     n = "20" if arguments.tiny else "2000"
     subprocess.run(

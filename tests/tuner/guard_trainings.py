@@ -1,6 +1,6 @@
 """Trains a small net many times, with and without a lever, and prints what a trial would hold.
 
-    guard_trainings.py LEVER_FILE SEEDS LEVER[=VALUE] …
+    guard_trainings.py calm|wild LEVER_FILE SEEDS LEVER[=VALUE] …
 
 For each seed and lever one line of JSON: losses and fingerprints. In one process, because a
 process a training would take minutes; each training starts from its seed and undoes its lever.
@@ -17,15 +17,19 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hotlap.levers import find_levers
-from hotlap.levers.common.fingerprint import take_fingerprints
+from hotlap.levers.common.fingerprint import Fingerprints
+from hotlap.levers.common.noise import NOISE
 from hotlap.levers.common.process import Process
 
 N_STEPS = 42
 
 
-def data(seed: int) -> TensorDataset:
-    """Images of four classes, that can be learnt and not at once."""
+def data(seed: int, kind: str) -> TensorDataset:
+    """Images of four classes, that can be learnt and not at once; or noise with any label."""
     made = torch.Generator().manual_seed(1000 + seed)
+    if kind == "wild":
+        images = torch.randn(N_STEPS * 20, 3, 12, 12, generator=made)
+        return TensorDataset(images, torch.randint(10, (len(images),), generator=made))
     labels = torch.randint(4, (N_STEPS * 20,), generator=made)
     patterns = torch.randn(4, 3, 12, 12, generator=made)
     return TensorDataset(
@@ -33,8 +37,14 @@ def data(seed: int) -> TensorDataset:
     )
 
 
-def net() -> nn.Module:
-    """Two convolutions and a linear layer."""
+def net(kind: str) -> nn.Module:
+    """Two convolutions and a linear layer; or more of them, normalised."""
+    if kind == "wild":
+        blocks = [(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in "1234"]
+        parts = [part for block in blocks for part in block]
+        return nn.Sequential(
+            nn.Conv2d(3, 16, 3, stride=2, padding=1), *parts, nn.Flatten(), nn.Linear(16 * 36, 10)
+        )
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
         nn.ReLU(),
@@ -45,23 +55,29 @@ def net() -> nn.Module:
     )
 
 
-def train(seed: int, lever: object, value: str) -> dict:
-    """One training; the calls of the model go the way they do under hotlap."""
+def train(kind: str, seed: int, lever: object, value: str) -> dict:
+    """One training; the calls of the model go the way they do under hotlap.
+
+    A wild one has a learning rate so large that every difference grows tenfold in a few steps.
+    """
     events: list[dict] = []
     session = SimpleNamespace(around_call=None, new_module=None)
     process = Process(torch, session, lambda **event: events.append(event))
     torch.manual_seed(seed)
-    dataset = data(seed)
+    dataset = data(seed, kind)
     if lever is not None:
         process.apply(lever, value)
-    hooks = take_fingerprints(torch, lambda **event: events.append(event))
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    fingerprints = Fingerprints(torch, lambda **event: events.append(event))
+    model = net(kind)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.2 if kind == "wild" else 0.02, momentum=0.9
+    )
     losses = []
     loader = DataLoader(dataset, batch_size=16, shuffle=True)
     for step, (images, labels) in enumerate(loader):
         if step == 0:
             process._meet_model(model, (images,), {})
+        fingerprints.see_input(model, (images,), {})
         output = session.around_call(model, (images,), {}) if session.around_call else model(images)
         loss = nn.functional.cross_entropy(output, labels)
         optimizer.zero_grad()
@@ -70,7 +86,7 @@ def train(seed: int, lever: object, value: str) -> dict:
         losses.append(loss.item())
         if len(losses) == N_STEPS:
             break
-    hooks.remove()
+    fingerprints.remove()
     process.undo()
     return {"losses": losses, "fingerprints": [e for e in events if "fingerprint" in e]}
 
@@ -78,11 +94,11 @@ def train(seed: int, lever: object, value: str) -> dict:
 def main() -> None:
     """Print a line a training."""
     torch.set_num_threads(1)
-    levers = {lever.name: lever for lever in find_levers((sys.argv[1],))}
-    for word in ("", "", *sys.argv[3:]):
+    levers = {lever.name: lever for lever in (NOISE, *find_levers((sys.argv[2],)))}
+    for word in ("", "", "_noise=0.01", *sys.argv[4:]):
         name, _, value = word.partition("=")
-        for seed in range(int(sys.argv[2])):
-            result = train(seed, levers[name] if name else None, value or "on")
+        for seed in range(int(sys.argv[3])):
+            result = train(sys.argv[1], seed, levers[name] if name else None, value or "on")
             print(json.dumps({"lever": name, "seed": seed, **result}), flush=True)
 
 

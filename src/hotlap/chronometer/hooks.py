@@ -175,6 +175,8 @@ def _forward(torch: Any, session: Session) -> None:
                     if session.new_module is not None:
                         session.new_module(module, args, kwargs)
                 code |= GRAD | (index or 0) << 16
+                if session.on_training_call is not None:
+                    session.on_training_call(module, args, kwargs)
         except Exception as error:
             session.note(f"a forward was only timed: {type(error).__name__}: {error}")
         session.inside_module = True

@@ -98,6 +98,7 @@ class Session:
         "next_chore_ns",
         "noted",
         "off",
+        "on_training_call",
         "open_optimizers",
         "optimizers",
         "serials",
@@ -121,6 +122,8 @@ class Session:
         """Called in the place of an outermost module call, with module, args and kwargs."""
         self.new_module: Callable[[Any, Any, Any], None] | None = None
         """Told of every module that the loop calls, once, before its first training call."""
+        self.on_training_call: Callable[[Any, Any, Any], None] | None = None
+        """Told of every outermost call with gradients, before it is made."""
         self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}

@@ -36,9 +36,11 @@ RungState = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Norms in one of the first updates, one number a tensor."""
+    """Of one of the first updates: norms and sums, one number a tensor."""
 
     update: int
+    inputs: tuple[float, ...]
+    """Sum of each tensor that went into the model since the update before."""
     gradients: tuple[float, ...]
     parameters: tuple[float, ...]
 

@@ -23,7 +23,7 @@ RECENT = 2
 FIRST_STEPS = 40
 MIN_STEPS = 32
 MAX_STEPS = 3000
-N_WARMUP = 10
+N_WARMUP = 12
 """Steps at the start of a trial that no figure counts: compilers and caches settle in them."""
 
 Settings = Mapping[str, str]

@@ -1,6 +1,7 @@
 """The climb: baseline, one lever at a time, and each kept one taken away again at the end.
 
 baseline, twice                         what is to be beaten, and how well it repeats itself
+baseline with noise on its gradients    how far rounding drives this training apart
 for each lever and value, in order:
     a trial on top of the best so far   ends badly, or is another training: a state, go on
     faster than the best so far?        the best is measured again, so that drift is no gain
@@ -15,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotlap.errors import UsageError
+from hotlap.levers.common import noise
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
 from hotlap.tuner.bench import Bench, rate
-from hotlap.tuner.guard import Claim, Verdict, judge
+from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import Candidate
 
@@ -40,7 +42,7 @@ class Climb:
     on_kept: Callable[[Mapping[str, str]], None] = lambda levers: None
     best: dict[str, str] = field(default_factory=dict)
     rungs: list[Rung] = field(default_factory=list)
-    baselines: list[Trial] = field(default_factory=list)
+    reference: Reference = field(default_factory=lambda: Reference([]))
     notes: list[str] = field(default_factory=list)
     has_dropout: bool = False
     is_complete: bool = True
@@ -57,7 +59,9 @@ class Climb:
         if self.bench.n_steps != n_steps and first.n_steps >= n_steps:
             self.bench.trials[()].clear()
             first = self._baseline()
-        self.baselines = [first, self._baseline()]
+        again = self._baseline()
+        noisy = self.bench.measure({noise.NAME: noise.HALF_PRECISION})
+        self.reference = Reference([first, again], noisy if noisy.state == "ok" else None)
         return first
 
     def _baseline(self) -> Trial:
@@ -148,7 +152,7 @@ class Climb:
         limit = self.memory_limit_bytes
         if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
             return "oom", "it takes more memory than the limit", None
-        verdict = judge(self.baselines, trial, self._claim(settings))
+        verdict = judge(self.reference, trial, self._claim(settings))
         return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
 
     def _fits(self, settings: Mapping[str, str]) -> bool:

@@ -4,12 +4,13 @@ Baseline and trial start from the same seed and see the same data in the same or
 levers claim can be checked:
 
     nothing      every loss is the baseline's, as far as the baseline repeats itself
-    rounding     the first losses lie within the levers' bounds; later ones, which amplify every
-                 difference, follow the same curve and rise and fall with the same batches;
-                 gradients of the first updates have the same size, tensor by tensor, and every
-                 parameter moves that moved before
+    rounding     the model gets the same inputs; gradients of the first update have the same size;
+                 every parameter moves that moved before; losses lie no further off than the
+                 levers' bounds and than rounding drives this training apart
     randomness   elsewhere drawn: the curves are the same but for chance
 
+How far rounding drives a training apart is measured on the training itself: its baseline is run
+once more with noise of the size of rounding on its gradients (`levers/common/noise.py`).
 A changed number of steps or of samples a step is never the same training.
 """
 
@@ -24,20 +25,19 @@ from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Fingerprint, Trial
 
 MIN_STEPS = 30
-FIRST_STEPS = 5
-"""Steps in which rounding has not been amplified yet."""
+N_NOISES = 10.0
+"""How many times further than the noisy baseline rounding may go: that is one draw, and growth is
+exponential. Losses far apart are caught here; what is near is left to the first updates."""
+DRIVEN_APART = 2e-2
+"""Once rounding alone drives losses this far apart, single ones tell nothing; curves still do."""
 MAX_GRADIENT_BOUND = 6e-3
 """Rounding of single numbers averages out over a tensor: its norm moves far less than they do."""
 SMALL_GRADIENT = 1e-3
 """A tensor whose gradient is so much smaller than the largest one is left out: it may be noise."""
 N_ERRORS = 4.0
 """How many standard errors apart two curves may lie."""
-MIN_CORRELATION = 0.7
-"""Between the ups and downs of two curves that saw the same batches."""
-N_CORRELATED = 60
-"""Steps from the start in which that is asked: trainings drift apart in the end."""
-TREND = 7
-"""Steps over which a curve is averaged to tell its ups and downs from its fall."""
+CORRELATED_STEPS = 5
+"""Deviations of neighbouring steps are alike: so many of them tell as much as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,19 @@ class Verdict:
     text: str
 
 
-def judge(baselines: Sequence[Trial], trial: Trial, claim: Claim) -> Verdict:
-    """Compare a trial that ran to its end with repetitions of the baseline."""
-    first = baselines[0]
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a trial is compared with."""
+
+    baselines: Sequence[Trial]
+    """Repetitions of the baseline, the first of which is the one that counts."""
+    noisy: Trial | None = None
+    """The baseline with noise of the size of rounding; None where it could not be had."""
+
+
+def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
+    """Compare a trial that ran to its end with the baseline."""
+    first = reference.baselines[0]
     if trial.n_steps != first.n_steps:
         return Verdict(False, f"{trial.n_steps} steps instead of {first.n_steps}")
     if claim.changes == "maths":
@@ -84,14 +94,16 @@ def judge(baselines: Sequence[Trial], trial: Trial, claim: Claim) -> Verdict:
     if not pairs:
         return Verdict(False, "no loss to compare")
     known = f"{len(pairs)} steps" + ("" if len(pairs) >= MIN_STEPS else " only")
-    own = _own_deviation(baselines)
-    exact = _judge_exact(pairs, own, known)
+    exact = _judge_exact(pairs, _own_deviation(reference.baselines), known)
     if exact.same or (claim.changes == "nothing" and not claim.new_randomness):
-        return exact if exact.same else _with_fingerprint(exact, first, trial, 0.0)
+        return exact
     if claim.new_randomness:
-        return _judge_curves(pairs, claim.bound, known)
-    rounding = _judge_rounding(pairs, own, claim.bound, known)
-    return _with_fingerprint(rounding, first, trial, claim.bound)
+        return _judge_curves(pairs, claim.bound, [], known)
+    problem = _first_updates(reference, trial, claim.bound)
+    return Verdict(False, problem) if problem else _judge_rounding(reference, pairs, claim, known)
+
+
+# Losses ---------------------------------------------------------------------------------------
 
 
 def _same_samples(first: Trial, trial: Trial) -> bool:
@@ -103,13 +115,9 @@ def _pairs(a: Sequence[float | None], b: Sequence[float | None]) -> list[tuple[f
     return [(x, y) for x, y in zip(a, b, strict=False) if x is not None and y is not None]
 
 
-def _scale(pairs: Sequence[tuple[float, float]]) -> float:
-    """The size of the losses, for deviations relative to it; a loss may pass through zero."""
-    return max(fmean(abs(x) for x, _ in pairs), 1e-12)
-
-
 def _deviations(pairs: Sequence[tuple[float, float]]) -> list[float]:
-    scale = _scale(pairs)
+    """Relative to the loss, or to the size of all losses: a loss may pass through zero."""
+    scale = max(fmean(abs(x) for x, _ in pairs), 1e-12)
     return [(y - x) / max(abs(x), scale) for x, y in pairs]
 
 
@@ -133,49 +141,35 @@ def _judge_exact(pairs: Sequence[tuple[float, float]], own: float, known: str) -
 
 
 def _judge_rounding(
-    pairs: Sequence[tuple[float, float]], own: float, bound: float, known: str
+    reference: Reference, pairs: Sequence[tuple[float, float]], claim: Claim, known: str
 ) -> Verdict:
-    deviations = _deviations(pairs)
-    for step, deviation in enumerate(deviations[:FIRST_STEPS], 1):
-        if abs(deviation) > bound + 2 * own:
+    first, noisy = reference.baselines[0], reference.noisy
+    noise = _deviations(_pairs(first.losses, noisy.losses)) if noisy is not None else []
+    own = _own_deviation(reference.baselines)
+    for step, deviation in enumerate(_deviations(pairs), 1):
+        driven = max((abs(d) for d in noise[: step + 1]), default=0.0)
+        if driven > DRIVEN_APART:
+            break
+        allowed = claim.bound + N_NOISES * max(driven, own)
+        if abs(deviation) > allowed:
             x, y = pairs[step - 1]
             return Verdict(
                 False,
-                f"the loss of step {step} is {y:.7g} instead of {x:.7g}: "
-                f"{abs(deviation):.1e} apart, {bound:.1e} is rounding",
+                f"the loss of step {step} is {y:.7g} instead of {x:.7g}: {abs(deviation):.1e} "
+                f"apart, {allowed:.1e} may come of rounding",
             )
-    return _judge_batches(pairs, bound) or _judge_curves(pairs, bound, known)
+    return _judge_curves(pairs, claim.bound, noise, known)
 
 
-def _judge_batches(pairs: Sequence[tuple[float, float]], bound: float) -> Verdict | None:
-    """Whether both saw the same batches: a hard batch is hard for either."""
-    early = pairs[:N_CORRELATED]
-    if len(early) < 2 * TREND:
-        return None
-    before = _ups_and_downs([x for x, _ in early])
-    after = _ups_and_downs([y for _, y in early])
-    sizes = [math.sqrt(fmean(x * x for x in values)) for values in (before, after)]
-    if min(sizes) <= 2 * bound * _scale(early):
-        return None  # batches differ by no more than rounding: they tell nothing
-    together = fmean(x * y for x, y in zip(before, after, strict=True)) / (sizes[0] * sizes[1])
-    if together >= MIN_CORRELATION:
-        return None
-    return Verdict(False, f"the losses do not rise and fall together (correlation {together:.2f})")
-
-
-def _ups_and_downs(losses: Sequence[float]) -> list[float]:
-    half = TREND // 2
-    return [
-        losses[i] - fmean(losses[i - half : i + half + 1]) for i in range(half, len(losses) - half)
-    ]
-
-
-def _judge_curves(pairs: Sequence[tuple[float, float]], bound: float, known: str) -> Verdict:
+def _judge_curves(
+    pairs: Sequence[tuple[float, float]], bound: float, noise: Sequence[float], known: str
+) -> Verdict:
     """Whether two curves are one but for chance: the mean of their differences."""
     deviations = _deviations(pairs)
     mean = fmean(deviations)
-    error = stdev(deviations) / math.sqrt(len(deviations)) if len(deviations) > 1 else 0.0
-    allowed = bound + N_ERRORS * error
+    n_told = max(len(deviations) / CORRELATED_STEPS, 1.0)
+    spreads = [stdev(values) for values in (deviations, noise) if len(values) > 1]
+    allowed = bound + N_ERRORS * max(spreads, default=0.0) / math.sqrt(n_told)
     worst = max(map(abs, deviations))
     if abs(mean) <= allowed:
         return Verdict(True, f"same curve over {known} (mean {mean:+.1e}, at most {worst:.1e})")
@@ -196,32 +190,49 @@ def _judge_maths(first: Trial, trial: Trial) -> Verdict:
     return Verdict(True, f"other maths, allowed: loss {fmean(after[-n:]):.4g} at the end")
 
 
-def _with_fingerprint(verdict: Verdict, first: Trial, trial: Trial, bound: float) -> Verdict:
-    """Losses that agree are not enough: one layer may stand still for long without showing."""
-    if not verdict.same:
-        return verdict
-    problem = compare_fingerprints(first.fingerprints, trial.fingerprints, bound)
-    return Verdict(False, problem) if problem else verdict
+# The first updates ----------------------------------------------------------------------------
 
 
-def compare_fingerprints(
-    baseline: Sequence[Fingerprint], trial: Sequence[Fingerprint], bound: float
-) -> str:
-    """What differs between the first updates beyond rounding; empty where nothing does."""
-    if not baseline or not trial:
+def _first_updates(reference: Reference, trial: Trial, bound: float) -> str:
+    """What differs in inputs, gradients and movement beyond rounding; empty where nothing does.
+
+    Losses that agree are not enough: one layer may stand still for long without showing, and in a
+    training that amplifies every difference they say little about the batches.
+    """
+    before, after = reference.baselines[0].fingerprints, trial.fingerprints
+    if not before or not after:
         return ""
-    for before, after in zip(baseline, trial, strict=False):
-        # In later updates the weights differ a little too.
-        allowed = min(bound, MAX_GRADIENT_BOUND) * (1 + 3 * before.update)
-        problem = _compare_gradients(before.gradients, after.gradients, allowed)
-        if problem:
-            return f"update {before.update + 1}: {problem}"
-    return _compare_movement(baseline, trial)
+    noisy = reference.noisy.fingerprints if reference.noisy is not None else ()
+    problem = _compare_inputs(before, after, noisy)
+    if problem:
+        return problem
+    allowed = min(bound, MAX_GRADIENT_BOUND)
+    problem = _compare_gradients(before[0].gradients, after[0].gradients, allowed)
+    return problem or _compare_movement(before, after)
+
+
+def _compare_inputs(
+    before: Sequence[Fingerprint], after: Sequence[Fingerprint], noisy: Sequence[Fingerprint]
+) -> str:
+    """Whether the model saw the same batches."""
+    for i, (a, b) in enumerate(zip(before, after, strict=False)):
+        if len(a.inputs) != len(b.inputs):
+            return f"{len(b.inputs)} inputs in step {i + 1} instead of {len(a.inputs)}"
+        # What noise on the gradients changes is made by a model, as a GAN's pictures, and no data.
+        reference = noisy[i].inputs if i < len(noisy) else a.inputs
+        for x, y, z in zip(a.inputs, b.inputs, reference, strict=False):
+            if _is_close(x, z) and not _is_close(x, y):
+                return f"the model's input in step {i + 1} is another one"
+    return ""
+
+
+def _is_close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-6) or (math.isnan(a) and math.isnan(b))
 
 
 def _compare_gradients(before: Sequence[float], after: Sequence[float], allowed: float) -> str:
     if len(before) != len(after):
-        return f"{len(after)} gradients instead of {len(before)}"
+        return f"{len(after)} gradients in the first update instead of {len(before)}"
     largest = max(before, default=0.0)
     ratios = [b / a for a, b in zip(before, after, strict=True) if a > SMALL_GRADIENT * largest > 0]
     if not ratios:
@@ -230,20 +241,17 @@ def _compare_gradients(before: Sequence[float], after: Sequence[float], allowed:
     sizes = (median(ratios), math.hypot(*after) / math.hypot(*before))
     scale = min(sizes, key=lambda size: abs(size - 1))
     if not abs(scale - 1) <= allowed:
-        return f"gradients are {scale:.4f} times as large, {allowed:.1e} is rounding"
+        return f"the first gradients are {scale:.4f} times as large, {allowed:.1e} is rounding"
     odd = [ratio for ratio in ratios if not 0.5 <= ratio <= 2.0]
-    return f"a gradient is {odd[0]:.2f} times as large" if odd else ""
+    return f"one of the first gradients is {odd[0]:.2f} times as large" if odd else ""
 
 
-def _compare_movement(baseline: Sequence[Fingerprint], trial: Sequence[Fingerprint]) -> str:
-    """Whether a parameter stands still that moved in the baseline."""
-    if len(baseline) < 2 or len(trial) < 2:
-        return ""
-    ends = (baseline[0].parameters, baseline[-1].parameters)
-    trial_ends = (trial[0].parameters, trial[-1].parameters)
-    if not len(ends[0]) == len(ends[1]) == len(trial_ends[0]) == len(trial_ends[1]):
-        return ""
-    moved = [a != b for a, b in zip(*ends, strict=True)]
-    stands = [a == b for a, b in zip(*trial_ends, strict=True)]
-    n = sum(m and s for m, s in zip(moved, stands, strict=True))
-    return f"{n} of {len(moved)} parameters stand still that moved before" if n else ""
+def _compare_movement(before: Sequence[Fingerprint], after: Sequence[Fingerprint]) -> str:
+    """Whether a parameter stands still in an update that moved it in the baseline."""
+    for i in range(1, min(len(before), len(after))):
+        was = list(zip(before[i - 1].parameters, before[i].parameters, strict=False))
+        now = list(zip(after[i - 1].parameters, after[i].parameters, strict=False))
+        n = sum(a != b and c == d for (a, b), (c, d) in zip(was, now, strict=False))
+        if n:
+            return f"{n} of {len(was)} parameters stand still in update {i + 1}"
+    return ""

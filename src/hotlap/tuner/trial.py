@@ -267,10 +267,10 @@ def fingerprints_of(events: Sequence[Mapping[str, Any]]) -> tuple[Fingerprint, .
     merged: dict[int, dict[str, tuple[float, ...]]] = {}
     for event in events:
         entry = merged.setdefault(event["fingerprint"], {})
-        for key in ("gradients", "parameters"):
+        for key in ("inputs", "gradients", "parameters"):
             if key in event:
                 entry.setdefault(key, tuple(event[key]))
     return tuple(
-        Fingerprint(update, entry.get("gradients", ()), entry.get("parameters", ()))
+        Fingerprint(update, *(entry.get(k, ()) for k in ("inputs", "gradients", "parameters")))
         for update, entry in sorted(merged.items())
     )

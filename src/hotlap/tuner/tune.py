@@ -121,7 +121,7 @@ class Tuning:
                 if not climb.is_complete:
                     status = "out of budget"
             except KeyboardInterrupt:
-                if not climb.baselines:
+                if not climb.reference.baselines:
                     raise
                 status = "interrupted"
                 if climb.best:
@@ -232,7 +232,7 @@ class Tuning:
         baseline = climb.rate_of({})
         best = climb.rate_of(climb.best)
         edits = self.edits(climb.best)
-        known = climb.baselines[0].samples_per_step is not None
+        known = climb.reference.baselines[0].samples_per_step is not None
         return Ladder(
             command=self.request.command,
             started=started,

@@ -1,68 +1,89 @@
-"""Norms of gradients and parameters in the first updates: what the guard compares.
+"""What the guard compares of the first steps: inputs, gradients, parameters.
 
 In the first update the weights and the batch are the baseline's own, so that a gradient can differ
-only by rounding. Taken in the first steps, which no figure counts.
+only by rounding; and however far two trainings drift apart later, they see the same batches, and a
+parameter that moves in one moves in the other. Taken in the first steps, which no figure counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-N_UPDATES = 3
+N_UPDATES = 12
+"""Not more than the warm-up of a trial, so that no measured step is longer for it."""
+N_INPUTS = 40
+"""Inputs are summed for longer: a sum stays on the device, and is read at the two numbers' ends."""
+
+Report = Callable[..., None]
 
 
-class Hooks:
-    """What was hooked in; removed by a test that trains more than once in a process."""
+class Fingerprints:
+    """Reports norms and sums of the first steps, then nothing more."""
 
-    def __init__(self, *handles: Any) -> None:
-        self._handles = handles
+    def __init__(self, torch: Any, report: Report) -> None:
+        import torch.optim.optimizer as optimizer_module
+
+        self._torch, self._report = torch, report
+        self._n_made = 0
+        self._inputs: list[Any] = []
+        self._sums: dict[int, list[Any]] = {}
+        self._handles = (
+            optimizer_module.register_optimizer_step_pre_hook(self._before),
+            optimizer_module.register_optimizer_step_post_hook(self._after),
+        )
 
     def remove(self) -> None:
         """Report no more."""
         for handle in self._handles:
             handle.remove()
 
+    def see_input(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep the sum of each tensor that goes into an outermost training call."""
+        is_early = self._n_made < N_INPUTS and module.training
+        if not is_early or next(module.parameters(), None) is None:
+            return  # a criterion's input is a model's output, and not data
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, self._torch.Tensor)]
+        with self._torch.no_grad():
+            self._inputs += [t.detach().sum(dtype=self._torch.float64) for t in tensors]
 
-def take_fingerprints(torch: Any, report: Callable[..., None]) -> Hooks:
-    """Report the norms before and after the first updates, then nothing more."""
-    import torch.optim.optimizer as optimizer_module
-
-    n_made = 0
-
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if n_made >= N_UPDATES:
-            return
-        try:
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._n_made < N_INPUTS:
+            self._sums[self._n_made], self._inputs = self._inputs, []
+        if self._n_made < N_UPDATES:
             gradients = [p.grad for p in _parameters(optimizer) if p.grad is not None]
-            report(fingerprint=n_made, gradients=_norms(torch, gradients))
-        except Exception as error:
-            report(fingerprint=n_made, unknown=f"{type(error).__name__}: {error}")
+            self._try(self._n_made, "gradients", lambda: self._norms(gradients))
 
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        nonlocal n_made
-        if n_made >= N_UPDATES:
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._n_made >= N_INPUTS:
             return
-        try:
-            report(fingerprint=n_made, parameters=_norms(torch, _parameters(optimizer)))
-        except Exception as error:
-            report(fingerprint=n_made, unknown=f"{type(error).__name__}: {error}")
-        n_made += 1
+        if self._n_made < N_UPDATES:
+            self._try(self._n_made, "parameters", lambda: self._norms(_parameters(optimizer)))
+        self._n_made += 1
+        if self._n_made in (N_UPDATES, N_INPUTS):
+            sums, self._sums = self._sums, {}
+            for update, values in sums.items():
+                self._try(update, "inputs", partial(_floats, values))
 
-    return Hooks(
-        optimizer_module.register_optimizer_step_pre_hook(before),
-        optimizer_module.register_optimizer_step_post_hook(after),
-    )
+    def _try(self, update: int, what: str, take: Callable[[], list[float]]) -> None:
+        try:
+            self._report(fingerprint=update, **{what: take()})
+        except Exception as error:  # a tensor of a kind that has no norm is no reason to stop
+            self._report(fingerprint=update, unknown=f"{type(error).__name__}: {error}")
+
+    def _norms(self, tensors: list[Any]) -> list[float]:
+        """Root of the sum of squares of each tensor, summed in double precision."""
+        if not tensors:
+            return []
+        with self._torch.no_grad():
+            squares = [t.detach().float().square().sum(dtype=self._torch.float64) for t in tensors]
+            return [float(value) for value in self._torch.stack(squares).sqrt().tolist()]
+
+
+def _floats(values: list[Any]) -> list[float]:
+    return [float(value) for value in values]
 
 
 def _parameters(optimizer: Any) -> list[Any]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _norms(torch: Any, tensors: list[Any]) -> list[float]:
-    """Norms in double precision of the sum of squares, one number a tensor."""
-    if not tensors:
-        return []
-    with torch.no_grad():
-        squares = [t.detach().float().square().sum(dtype=torch.float64) for t in tensors]
-        return [float(value) for value in torch.stack(squares).sqrt().tolist()]

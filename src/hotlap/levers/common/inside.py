@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hotlap.levers.common.fingerprint import take_fingerprints
+from hotlap.levers.common.fingerprint import Fingerprints
+from hotlap.levers.common.noise import NOISE
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import EVENTS_SUFFIX
 
@@ -64,11 +65,11 @@ def install(torch: Any, session: Any) -> Process:
     if orders.seed is not None:
         _seed(torch, orders.seed)
     process.watch()
-    for lever in find_levers(orders.lever_files):
+    for lever in (NOISE, *find_levers(orders.lever_files)):
         if lever.name in orders.levers:
             process.apply(lever, orders.levers[lever.name])
     if orders.fingerprint:  # behind the levers' own hooks: gradients as the optimizer gets them
-        take_fingerprints(torch, report)
+        session.on_training_call = Fingerprints(torch, report).see_input
     return process
 
 
