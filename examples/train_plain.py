@@ -1,10 +1,10 @@
 """A plain training script, as a newcomer writes it: a small CNN that tells drawn shapes apart.
 
-It makes its own data, image by image, in Python, and loads it in the training process. It knows
-nothing of hotlap; `hotlap time examples/train_plain.py` says where its step goes.
+It has a newcomer's usual faults: a debugging aid left on, torch's slow default optimizer, data made
+image by image in the training process. It knows nothing of hotlap; `hotlap time
+examples/train_plain.py` says where its step goes, `hotlap tune` makes it faster.
 """
 
-import math
 import random
 
 import torch
@@ -15,10 +15,11 @@ SIZE = 32
 
 
 class Shapes(Dataset):
-    """Circles, squares and triangles of random size and place, drawn pixel by pixel."""
+    """Circles, squares and triangles of random size and place, with noise on them."""
 
     def __init__(self, n: int, seed: int) -> None:
         self.n, self.seed = n, seed
+        self.y, self.x = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
 
     def __len__(self) -> int:
         return self.n
@@ -26,24 +27,23 @@ class Shapes(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         draw = random.Random(self.seed + index)
         kind = draw.randrange(3)
-        x0, y0, r = draw.uniform(10, 22), draw.uniform(10, 22), draw.uniform(5, 9)
-        inside = (
-            lambda x, y: math.hypot(x, y) < r,
-            lambda x, y: max(abs(x), abs(y)) < r,
-            lambda x, y: -r < y < r and abs(x) < (r - y) / 2,
-        )[kind]
-        rows = [[float(inside(x - x0, y - y0)) for x in range(SIZE)] for y in range(SIZE)]
-        image = torch.tensor(rows).unsqueeze(0)
-        return image + 0.3 * torch.randn(1, SIZE, SIZE), kind
+        x, y, r = self.x - draw.uniform(10, 22), self.y - draw.uniform(10, 22), draw.uniform(5, 9)
+        if kind == 0:
+            inside = x**2 + y**2 < r**2
+        elif kind == 1:
+            inside = torch.maximum(x.abs(), y.abs()) < r
+        else:
+            inside = (y.abs() < r) & (x.abs() < (r - y) / 2)
+        return inside.float().unsqueeze(0) + 0.3 * torch.randn(1, SIZE, SIZE), kind
 
 
 def build_model() -> nn.Module:
-    """Three convolutions and a linear layer."""
+    """A convolution and wide linear layers."""
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
-        nn.Linear(256, 3),
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(2048, 2048), nn.ReLU(),
+        nn.Linear(2048, 1024), nn.ReLU(),
+        nn.Linear(1024, 3),
     )  # fmt: skip
 
 
@@ -61,10 +61,11 @@ def accuracy(model: nn.Module, loader: DataLoader) -> float:
 def main() -> None:
     """Train for three epochs, with a validation after each."""
     torch.manual_seed(0)
+    torch.autograd.set_detect_anomaly(True)  # left on since the last hunt for a NaN
     train = DataLoader(Shapes(3072, seed=0), batch_size=64, shuffle=True)
     validation = DataLoader(Shapes(512, seed=1_000_000), batch_size=64)
     model = build_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     criterion = nn.CrossEntropyLoss()
     for epoch in range(3):
         for images, labels in train:

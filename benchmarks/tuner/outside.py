@@ -63,7 +63,8 @@ def tune(
     words = [sys.executable, "-m", "hotlap", "tune", *options, "--", *command]
     # Its report and the script's own lines go to stderr: stdout is kept for the result.
     subprocess.run(words, cwd=folder, env=environment(**variables), stdout=sys.stderr, check=True)
-    return json.loads(ladder.read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads(ladder.read_text(encoding="utf-8"))
+    return document
 
 
 def rate(words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> float:

@@ -30,6 +30,9 @@ EXAMPLE = HERE / "example_training.py"
 BY_NAME = {lever.name: lever for lever in LEVERS}
 PHASES = {"data", "transfer", "forward", "backward", "optimizer", "other"}
 N_STEPS = 12
+N_STEPS_AN_EPOCH = 8
+ONLY_IN_WORDS = {"checkpointing"}
+"""Levers for the CPU whose edit depends on the inside of the model, and cannot be made for it."""
 N_COMPARED = 10
 """First losses that a bound is about."""
 N_CPUS = describe_host().n_cpus_allocated or 1
@@ -197,19 +200,20 @@ def outcomes(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @pytest.fixture
 def outcome(lever: Lever, bench: Bench, outcomes: dict[str, Any]) -> Any:
-    """Of one lever."""
+    """Of one lever; None where it has no value for this training, neither here nor on a GPU."""
     if any_settings(lever, bench) is None:
-        pytest.skip("no value of it fits this training")
+        return None
     assert lever.name in outcomes, "it ended the process"
     return outcomes[lever.name]
 
 
-@pytest.fixture
-def applies(lever: Lever, bench: Bench) -> None:
-    """Only where there is anything to gain."""
+def says_why_not(lever: Lever, bench: Bench) -> bool:
+    """Whether it does not apply here; then it has told the reason, and nothing was run."""
     decision = lever.applies(bench.workload)
     if not decision.yes:
-        pytest.skip(decision.reason)
+        assert len(decision.reason.split()) >= 4
+        assert lever.name not in bench.with_lever
+    return not decision.yes
 
 
 def test_every_file_is_listed() -> None:
@@ -258,6 +262,9 @@ def test_it_decides_with_a_reason(lever: Lever, bench: Bench, where: str) -> Non
 
 @EACH
 def test_twice_is_once(lever: Lever, outcome: Any) -> None:
+    if outcome is None:
+        assert lever.values(Workload()) == ()
+        return
     once, twice = ({**outcome[name]} for name in ("once", "twice"))
     for one in (once, twice):  # counts of objects differ
         one["done"] = [re.sub(r"\d+", "N", text) for text in one["done"]]
@@ -266,14 +273,18 @@ def test_twice_is_once(lever: Lever, outcome: Any) -> None:
 
 @EACH
 def test_undo_leaves_torch_as_it_was(lever: Lever, outcome: Any) -> None:
+    if outcome is None:
+        assert lever.values(Workload()) == ()
+        return
     assert outcome["left"] == []
     assert outcome["after_undo"] == outcome["plain"]
     assert outcome["reports_after_undo"] == []
 
 
 @EACH
-@pytest.mark.usefixtures("applies")
 def test_what_applies_does_something(lever: Lever, bench: Bench) -> None:
+    if says_why_not(lever, bench):
+        return
     trial = bench.with_lever[lever.name]
     assert trial.losses
     assert trial.events.failed == {}
@@ -281,22 +292,28 @@ def test_what_applies_does_something(lever: Lever, bench: Bench) -> None:
 
 
 @EACH
-@pytest.mark.usefixtures("applies")
 def test_the_losses_are_those_it_promises(lever: Lever, bench: Bench) -> None:
+    if says_why_not(lever, bench):
+        return
     losses, plain = bench.with_lever[lever.name].losses, bench.baseline.losses
     if lever.changes == "nothing":
-        assert losses == plain
+        # Where random numbers are drawn elsewhere, the order of the next epoch may be another one.
+        n = N_STEPS_AN_EPOCH if lever.new_randomness else N_STEPS
+        assert losses[:n] == plain[:n]
     elif lever.changes == "rounding":
         pairs = list(zip(losses, plain, strict=True))[:N_COMPARED]
         assert max(abs(loss - other) / abs(other) for loss, other in pairs) <= lever.bound
 
 
 @EACH
-@pytest.mark.usefixtures("applies")
 def test_its_edit_does_the_same(lever: Lever, bench: Bench) -> None:
+    if says_why_not(lever, bench):
+        return
     in_words = in_words_only(bench.edits(lever))
-    if in_words:
-        pytest.skip(f"only in words: {'; '.join(describe(edit) for edit in in_words)}")
+    if in_words:  # no line can be found for it: then the words have to be of use
+        assert lever.name in ONLY_IN_WORDS
+        assert all(len(describe(edit).split()) >= 4 for edit in in_words)
+        return
     trial = bench.with_edit[lever.name]
     assert trial.events.done == {}
     assert trial.losses == bench.with_lever[lever.name].losses

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -897,8 +896,6 @@ def test_a_change_to_what_is_there_already_changes_no_file() -> None:
 def test_the_diff_can_be_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, newline: str, has_last: bool
 ) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"there is no {tool}")
     monkeypatch.chdir(tmp_path)
     text = TRAINING if has_last else TRAINING.rstrip("\n")
     path = tmp_path / "sub" / "träin.py"

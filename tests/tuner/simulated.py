@@ -44,7 +44,14 @@ class World:
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
 
-    def make(self, settings: Mapping[str, str], seed: int, n_steps: int, limit_s: float) -> Trial:
+    def make(
+        self,
+        settings: Mapping[str, str],
+        seed: int,
+        n_steps: int,
+        n_warmup: int,
+        limit_s: float,
+    ) -> Trial:
         """One trial."""
         self.n_made += 1
         state = self.states.get(frozenset(settings), "ok")

@@ -52,10 +52,10 @@ def test_a_passenger_is_dropped_when_it_is_left_out() -> None:
     """B pays only until A comes: what it claims then is not its own."""
 
     class Overlap(World):
-        def make(self, settings, seed, n_steps, limit_s):  # type: ignore[no-untyped-def]
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
             speed = 1.3 if "b" in settings and "a" not in settings else 1.0
             self.speedups = {"a": 2.0, "b": speed}
-            return super().make(settings, seed, n_steps, limit_s)
+            return super().make(settings, *numbers)
 
     one = climb(Overlap({}), [B, A])
     assert one.best == {"a": "on"}
@@ -91,10 +91,10 @@ def test_a_lever_that_changes_the_losses_is_never_kept() -> None:
 
 def test_a_lever_that_did_nothing_is_not_credited() -> None:
     class Idle(World):
-        def make(self, settings, seed, n_steps, limit_s):  # type: ignore[no-untyped-def]
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
             from dataclasses import replace
 
-            return replace(super().make(settings, seed, n_steps, limit_s), done={})
+            return replace(super().make(settings, *numbers), done={})
 
     assert rung_of(climb(Idle({"a": 2.0}), [A]), "a").state == "no effect"
 

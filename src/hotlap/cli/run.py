@@ -6,9 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotlap.cli import options
 from hotlap.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotlap.levers.common.lever import Lever
+    from hotlap.levers.common.workload import Events, Workload
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,13 +51,13 @@ def main(argv: Sequence[str]) -> int:
     )
     code = finish(outcome, arguments)
     if not arguments.quiet:
-        _tell(values, environment, read_events(outcome.folder))
+        _tell(values, levers, workload, read_events(outcome.folder))
     from hotlap.chronometer.launch import exit_like
 
     return exit_like(code)
 
 
-def _values(text: str, levers: Sequence, workload: object) -> dict[str, str]:  # type: ignore[type-arg]
+def _values(text: str, levers: Sequence[Lever], workload: Workload) -> dict[str, str]:
     """`a,b=value` by name; a name alone takes the first value worth trying."""
     by_name = {lever.name: lever for lever in levers}
     values: dict[str, str] = {}
@@ -66,24 +71,28 @@ def _values(text: str, levers: Sequence, workload: object) -> dict[str, str]:  #
     return values
 
 
-def _check(values: dict[str, str], levers: Sequence) -> None:  # type: ignore[type-arg]
+def _check(values: dict[str, str], levers: Sequence[Lever]) -> None:
     known = {lever.name for lever in levers}
     for name in values:
         if name not in known:
             raise UsageError(f"'{name}' is no lever; there are {', '.join(sorted(known))}")
 
 
-def _tell(values: dict[str, str], environment: dict[str, str], events: object) -> None:
+def _tell(
+    values: dict[str, str], levers: Sequence[Lever], workload: Workload, events: Events
+) -> None:
     """Which levers took effect: a setting that does nothing must not go unseen."""
-    done, failed = events.done, events.failed  # type: ignore[attr-defined]
-    for name, value in values.items():
-        if name in failed:
-            text = f"could not be applied: {failed[name]}"
-        elif name in done:
-            text = "; ".join(dict.fromkeys(done[name]))
+    for lever in levers:
+        if lever.name not in values:
+            continue
+        value = values[lever.name]
+        variables = [f"{k}={v}" for k, v in lever.environment(value, workload).items()]
+        if lever.name in events.failed:
+            text = f"could not be applied: {events.failed[lever.name]}"
         else:
-            text = "set in the environment" if environment else "found nothing to change"
-        print(f"  lever {name}={value}: {text}", file=sys.stderr)
+            done = dict.fromkeys([*events.done.get(lever.name, []), *variables])
+            text = "; ".join(done) or "found nothing to change"
+        print(f"  lever {lever.name}={value}: {text}", file=sys.stderr)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -27,8 +27,8 @@ N_WARMUP = 12
 """Steps at the start of a trial that no figure counts: compilers and caches settle in them."""
 
 Settings = Mapping[str, str]
-Make = Callable[[Settings, int, int, float], Trial]
-"""Runs a trial: levers, seed, measured steps, time limit in seconds."""
+Make = Callable[[Settings, int, int, int, float], Trial]
+"""Runs a trial: levers, seed, measured steps, warm-up steps, time limit in seconds."""
 Score = Callable[[Trial], float | None]
 """What is to be made large."""
 
@@ -48,6 +48,7 @@ class Bench:
     """How long the measured part of a trial is to be."""
     log: Path | None = None
     n_steps: int = FIRST_STEPS
+    n_warmup: int = N_WARMUP
     fixed_steps: bool = False
     on_start: Callable[[Settings], None] = lambda settings: None
     began: float = field(default_factory=time.monotonic)
@@ -74,7 +75,8 @@ class Bench:
             trial = waiting.pop(0)
         else:
             self.on_start(settings)
-            trial = self.make(settings, seed, self.n_steps, self.time_limit(settings))
+            limit_s = self.time_limit(settings)
+            trial = self.make(settings, seed, self.n_steps, self.n_warmup, limit_s)
             self._write(trial)
         self.trials.setdefault(_key(settings), []).append(trial)
         return trial

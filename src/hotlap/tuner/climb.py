@@ -51,20 +51,22 @@ class Climb:
 
     # The baseline -----------------------------------------------------------------------------
 
-    def measure_baseline(self) -> Trial:
-        """The command as it is: once to see how long its steps are, then for the record, twice."""
-        first = self._baseline()
-        n_steps = self.bench.n_steps
+    def measure_baseline(self, n_warmup: int = 0) -> Trial:
+        """The command as it is, twice; not counting a first look that was too short or too long."""
+        first = self.bench.trials[()][0] if self.bench.trials else self.look()
+        before = (self.bench.n_steps, self.bench.n_warmup)
         self.bench.choose_steps(first)
-        if self.bench.n_steps != n_steps and first.n_steps >= n_steps:
+        self.bench.n_warmup = max(self.bench.n_warmup, n_warmup)
+        if (self.bench.n_steps, self.bench.n_warmup) != before and first.n_steps >= before[0]:
             self.bench.trials[()].clear()
-            first = self._baseline()
-        again = self._baseline()
+            first = self.look()
+        again = self.look()
         noisy = self.bench.measure({noise.NAME: noise.HALF_PRECISION})
         self.reference = Reference([first, again], noisy if noisy.state == "ok" else None)
         return first
 
-    def _baseline(self) -> Trial:
+    def look(self) -> Trial:
+        """Run the command as it is."""
         trial = self.bench.measure({})
         if trial.state != "ok":
             lines = "".join(f"\n  {line}" for line in trial.last_lines)

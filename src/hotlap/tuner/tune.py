@@ -15,7 +15,7 @@ from hotlap import __version__
 from hotlap.chronometer.launch import resolve
 from hotlap.errors import UsageError
 from hotlap.levers import find_levers
-from hotlap.levers.common.edits import Edit, describe, unified_diff
+from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import (
     Events,
@@ -28,7 +28,7 @@ from hotlap.levers.common.workload import (
 from hotlap.machine.host import cpu_flags, describe_host
 from hotlap.records.ladder import Ladder, Rate, Rung, Trial
 from hotlap.records.run import Run
-from hotlap.tuner.bench import Bench, Score, Settings, rate
+from hotlap.tuner.bench import FIRST_STEPS, N_WARMUP, Bench, Score, Settings, rate
 from hotlap.tuner.climb import Climb, memory_of
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import Scratch
@@ -38,6 +38,8 @@ from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 OBJECTIVES = ("time", "memory", "energy")
 TRIAL_S = 4.0
 """How long the measured steps of a trial take, if the guard does not need more of them."""
+BATCHES_AHEAD = 2
+"""That a DataLoader's worker loads ahead, unless it is told otherwise."""
 SHARE_OF_TRIAL = 60
 """A trial's measured part is at most this part of the budget."""
 
@@ -111,8 +113,9 @@ class Tuning:
             )
             status = "complete"
             try:
-                first = climb.measure_baseline()
-                self.learn(bench, first, folder)
+                self.learn(climb.look())
+                first = climb.measure_baseline(self._queue())
+                self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
                 self.watcher.baseline(first, self.workload)
                 climb.try_all(self._candidates())
@@ -155,12 +158,10 @@ class Tuning:
         trials = self.request.runs_dir.resolve() / "trials"
         plan = TrialPlan(command, folder, trials, self.levers, self.request.lever_files)
 
-        def make(levers: Settings, seed: int, n_steps: int, limit_s: float) -> Trial:
-            request = TrialRequest(levers, n_steps, N_WARMUP, limit_s, seed)
+        def make(levers: Settings, seed: int, n_steps: int, n_warmup: int, limit_s: float) -> Trial:
+            request = TrialRequest(levers, n_steps, n_warmup, limit_s, seed)
             trial, self.events = run_trial(plan, request, self.workload)
             return trial
-
-        from hotlap.tuner.bench import FIRST_STEPS, N_WARMUP
 
         bench = Bench(
             make,
@@ -184,7 +185,17 @@ class Tuning:
                 )
         return bench
 
-    def learn(self, bench: Bench, baseline: Trial, folder: Path) -> None:
+    def _queue(self) -> int:
+        """Warm-up steps in which workers empty what they loaded ahead while the first step ran."""
+        workers = max((int(v) for v in self._worker_values()), default=0)
+        return N_WARMUP + BATCHES_AHEAD * workers if workers else 0
+
+    def _worker_values(self) -> tuple[str, ...]:
+        lever = next((lever for lever in self.levers if lever.name == "workers"), None)
+        applies = lever is not None and lever.applies(self.workload).yes
+        return lever.values(self.workload) if lever is not None and applies else ()
+
+    def learn(self, baseline: Trial) -> None:
         """What the baseline was seen to do decides which levers apply."""
         run_folder = Path(baseline.run)
         run = Run.read(run_folder)
@@ -232,6 +243,7 @@ class Tuning:
         baseline = climb.rate_of({})
         best = climb.rate_of(climb.best)
         edits = self.edits(climb.best)
+        told = [describe(edit) for by_lever in edits for edit in by_lever]
         known = climb.reference.baselines[0].samples_per_step is not None
         return Ladder(
             command=self.request.command,
@@ -249,17 +261,17 @@ class Tuning:
             rungs=tuple(climb.rungs),
             total_s=total_s,
             notes=tuple(climb.notes),
-            edits=tuple(describe(edit) for edit in edits),
-            diff=unified_diff(edits),
+            edits=tuple(dict.fromkeys(told)),
+            diff=unified_diff(
+                [edit for by_lever in edits if _is_whole(by_lever) for edit in by_lever]
+            ),
         )
 
-    def edits(self, levers: Mapping[str, str]) -> tuple[Edit, ...]:
-        """What a user would change to have these levers without hotlap."""
+    def edits(self, levers: Mapping[str, str]) -> list[tuple[Edit, ...]]:
+        """What a user would change to have each of these levers without hotlap."""
         by_name = {lever.name: lever for lever in self.levers}
         workload = _at_home(self.workload, self._scratch)
-        return tuple(
-            e for name, value in levers.items() for e in by_name[name].edit(value, workload)
-        )
+        return [by_name[name].edit(value, workload) for name, value in levers.items()]
 
     def _write_settings(self, levers: Mapping[str, str]) -> None:
         comments = [
@@ -271,6 +283,11 @@ class Tuning:
 
 def _fields(one: Rate) -> tuple[float, float | None, float | None]:
     return one.samples_per_s, one.low, one.high
+
+
+def _is_whole(edits: Sequence[Edit]) -> bool:
+    """Whether all edits of a lever can be made in the source: half of them may do harm."""
+    return all(edit.kind == "environment" or can_apply(edit) for edit in edits)
 
 
 def _at_home(workload: Workload, scratch: Scratch | None) -> Workload:
