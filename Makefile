@@ -15,8 +15,8 @@ DEV_STAMP := $(VENV)/.dev-stamp
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(DEMO_STAMP) ## time the step of a plain training script
-	$(BIN)/hotlap time examples/train_plain.py
+demo: $(DEMO_STAMP) ## tune a plain training script on this machine's CPU
+	cd examples && $(abspath $(BIN))/hotlap tune --budget 4 --fresh train_plain.py
 
 # One process: tests that measure time must not share the cores with others.
 test: $(DEV_STAMP) ## run the tests that need no GPU

@@ -74,7 +74,8 @@ def render_ladder(ladder: Ladder, output: str) -> str:
     kept = [rung for rung in ladder.rungs if rung.kept]
     if kept:
         lines += ["", "  kept, and what the step loses without it:"]
-        lines += [f"    {rung.lever}={rung.value:<14} {_contribution(rung)}" for rung in kept]
+        names = [f"{rung.lever}={rung.value}" for rung in kept]
+        lines += [f"    {n:<28} {_contribution(r)}" for n, r in zip(names, kept, strict=True)]
     shown_apart = ("not applicable", "not tried")
     refused = [rung for rung in ladder.rungs if not rung.kept and rung.state not in shown_apart]
     if refused:
