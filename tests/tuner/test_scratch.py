@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hotlap.errors import UsageError
 from hotlap.tuner import scratch
 from hotlap.tuner.scratch import Scratch
 
@@ -67,3 +68,13 @@ def test_paths_that_lead_out_of_the_folder_stay_valid(work: Path) -> None:
         assert (words[0], words[3]) == ("train.py", "..nothing")
         assert copy.original(str(copy.folder / "train.py")) == str(work.resolve() / "train.py")
         assert copy.original("/elsewhere/x.py") == "/elsewhere/x.py"
+
+
+def test_a_folder_that_is_too_much_to_copy_is_one_sentence(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "MAX_FILES", 1)
+    copy = Scratch(work)
+    with pytest.raises(UsageError, match=r"holds too much for a copy of it .* --in-place"):
+        copy.__enter__()
+    assert not copy.folder.exists()

@@ -1,0 +1,48 @@
+"""Levers on every style of training loop that the chronometer knows: it trains on, and the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from running import Command, RunCache, run_hotlap
+
+from hotlap.levers.common.inside import Orders
+from hotlap.levers.common.workload import read_events
+
+LEVERS = {"workers": "1", "channels_last": "on", "fused_optimizer": "on", "gc_pauses": "freeze"}
+RANKS = ("torchrun", "--standalone", "--nproc_per_node", "2", "ddp.py")
+STYLES = {
+    "plain": Command(("plain.py",)),
+    "loader": Command(("loader.py",)),
+    "generator": Command(("generator.py",)),
+    "amp-scaler": Command(("amp_scaler.py",)),
+    "accumulate": Command(("accumulate.py",)),
+    "gan": Command(("gan.py",)),
+    "lbfgs": Command(("lbfgs.py",)),
+    "compiled": Command(("compiled_model.py", "--style", "module")),
+    "lightning": Command(("lightning_fit.py",)),
+    "accelerate": Command(("accelerate_loop.py",)),
+    "hf": Command(("hf_trainer.py",)),
+    "ddp": Command(RANKS),
+    "ddp-spawn": Command(("ddp_spawn.py",)),
+    "package": Command(("python", "-m", "pkg.train")),
+}
+
+
+@pytest.mark.parametrize(("style", "command"), STYLES.items(), ids=list(STYLES))
+def test_a_loop_of_this_style_trains_the_same(
+    runs: RunCache, tmp_path: Path, style: str, command: Command
+) -> None:
+    plain = runs(command)
+    orders = Orders(LEVERS, fingerprint=True).to_environment()
+    result = run_hotlap(*command.words, folder=tmp_path, options=("--quiet",), env=orders)
+    assert result.code == 0, result.stderr.decode()
+    assert result.n_steps == plain.n_steps
+    losses = [loss for loss in result.run["loss"] if loss is not None]
+    expected = [loss for loss in plain.run["loss"] if loss is not None]
+    assert losses == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    events = read_events(result.folder)
+    assert events.failed == {}
+    assert "gc_pauses" in events.done
+    assert events.fingerprints

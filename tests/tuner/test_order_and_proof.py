@@ -1,0 +1,83 @@
+"""The order of trials, the proof over many steps, and how both are told."""
+
+from __future__ import annotations
+
+import pytest
+from simulated import lever
+
+from hotlap.levers import LEVERS
+from hotlap.levers.common.lever import Decision
+from hotlap.levers.common.workload import Seen, Workload
+from hotlap.report.ladder import render_proof, render_sweep
+from hotlap.tuner.order import order_levers
+from hotlap.tuner.prove import conclude
+from hotlap.tuner.sweep import SweepPoint
+
+LOADER = Seen(None, {"num_workers": 0, "batch_size": 8, "shuffle": True, "is_iterable": False})
+MODEL = Seen(None, {"kinds": {"Linear": 3}, "dtypes": ["float32"], "inputs": [], "n_parameters": 9})
+
+
+def workload(**phases: float) -> Workload:
+    return Workload(n_cpus=2, loaders=(LOADER,), models=(MODEL,), phases_s=phases)
+
+
+def first_names(one: Workload, n: int = 1) -> list[str]:
+    return [c.lever.name for c in order_levers(LEVERS, one, (), "time") if not c.not_tried][:n]
+
+
+def test_a_data_bound_step_tries_the_loader_first() -> None:
+    assert first_names(workload(data=0.8, forward=0.1, backward=0.1)) == ["workers"]
+
+
+def test_a_step_bound_by_the_optimizer_tries_that_first() -> None:
+    bound = workload(data=0.05, forward=0.1, backward=0.15, optimizer=0.7)
+    bound = Workload(
+        n_cpus=2,
+        models=bound.models,
+        optimizers=(Seen(None, {"kind": "AdamW", "fused": None, "foreach": None}),),
+        phases_s=bound.phases_s,
+    )
+    assert first_names(bound) == ["fused_optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "reason"),
+    [
+        ({"applies": lambda w: Decision(False, "not today")}, {}, "not today"),
+        ({"changes": "maths"}, {}, "it changes the maths; `--allow x` tries it"),
+        ({"phases": (), "saves_memory": True}, {}, "it saves memory and no time"),
+        ({"phases": ("transfer",)}, {}, "what it can shorten is 0% of the step"),
+        ({"values": lambda w: ()}, {}, "no value of it is worth a trial here"),
+        ({"changes": "maths"}, {"allowed": ("x",)}, ""),
+        ({"phases": (), "saves_memory": True}, {"objective": "memory"}, ""),
+    ],
+)
+def test_what_is_not_tried_has_its_reason(
+    fields: dict[str, object], options: dict[str, object], reason: str
+) -> None:
+    given = {"allowed": (), "objective": "time", **options}
+    (one,) = order_levers([lever("x", **fields)], workload(forward=1.0), **given)  # type: ignore[arg-type]
+    assert one.not_tried.startswith(reason)
+    assert bool(one.not_tried) == bool(reason)
+
+
+def test_final_losses_are_equivalent_only_within_the_margin_said_before() -> None:
+    seeds, baseline = (0, 1, 2, 3), [1.00, 1.02, 0.99, 1.01]
+    near = conclude(500, seeds, baseline, [x + 0.001 * (-1) ** i for i, x in enumerate(baseline)])
+    far = conclude(500, seeds, baseline, [x + 0.1 for x in baseline])
+    vague = conclude(500, seeds, baseline, [0.8, 1.3, 0.7, 1.2])
+    assert near.equivalent
+    assert not far.equivalent
+    assert not vague.equivalent  # the mean is right, but nothing is shown
+    assert "final losses are equivalent" in render_proof(near)
+    assert "NOT shown to be equivalent" in render_proof(vague)
+
+
+def test_a_sweep_is_a_line_a_batch_size() -> None:
+    points = [
+        SweepPoint(1, 8.0, "ok", 1234.5, 2 << 30, 310.0, 0.25),
+        SweepPoint(2, None, "oom", None, None, None, None),
+    ]
+    _, first, second = render_sweep(points).splitlines()
+    assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
+    assert second.split() == ["x2", "oom"]
