@@ -75,9 +75,9 @@ def test_final_losses_are_equivalent_only_within_the_margin_said_before() -> Non
 
 def test_a_sweep_is_a_line_a_batch_size() -> None:
     points = [
-        SweepPoint(1, 8.0, "ok", 1234.5, 2 << 30, 310.0, 0.25),
-        SweepPoint(2, None, "oom", None, None, None, None),
+        SweepPoint(1, 8.0, "ok", "", 1234.5, 2 << 30, 310.0, 0.25),
+        SweepPoint(2, None, "oom", "no memory", None, None, None, None),
     ]
     _, first, second = render_sweep(points).splitlines()
     assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
-    assert second.split() == ["x2", "oom"]
+    assert second.split() == ["x2", "oom:", "no", "memory"]

@@ -55,6 +55,16 @@ def test_hotlap_seeds_a_script_that_does_not(tmp_path: Path) -> None:
     assert first.losses != other.losses
 
 
+def test_another_seed_also_moves_one_that_the_script_sets(tmp_path: Path) -> None:
+    moved = SCRIPT.replace("model = nn", "torch.manual_seed(7)\nmodel = nn")
+    (tmp_path / "train.py").write_text(moved.replace("ENDING", "pass"))
+    plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", ())
+    first, other = (
+        run_trial(plan, TrialRequest({}, 30, 5, 60, seed=seed), Workload())[0] for seed in (0, 1)
+    )
+    assert first.losses != other.losses
+
+
 @pytest.mark.parametrize(
     ("ending", "state", "reason"),
     [

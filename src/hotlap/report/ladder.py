@@ -166,7 +166,7 @@ def render_sweep(points: Sequence[SweepPoint]) -> str:
             _gib(point.memory_bytes),
             f"{point.mean_w:.0f} W" if point.mean_w else "",
             _number(point.energy_per_sample_j),
-            point.state,
+            f"{point.state}: {point.reason}" if point.reason else point.state,
         )
         for point in points
     ]

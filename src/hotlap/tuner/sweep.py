@@ -23,6 +23,8 @@ class SweepPoint:
     """Of the script's own batch."""
     samples_per_step: float | None
     state: str
+    reason: str
+    """Why it is not ok."""
     samples_per_s: float | None
     memory_bytes: int | None
     mean_w: float | None
@@ -47,6 +49,7 @@ def sweep_batch(tuning: Tuning) -> list[SweepPoint]:
                     factor,
                     trial.samples_per_step,
                     trial.state,
+                    trial.reason,
                     rate(trial),
                     memory_of(trial) if trial.state == "ok" else None,
                     trial.mean_w,

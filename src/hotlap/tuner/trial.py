@@ -239,6 +239,8 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
     if run.status == "oom":
         return "oom", "it ran out of memory"
     if run.status in ("ok", "cut"):
+        if run.step_s is None and run.steps.warmup:
+            return "crashed", f"it made {run.steps.warmup} steps only, all of them warm-up"
         if run.step_s is None:
             return "crashed", "it ended without a training step"
         return "ok", ""

@@ -5,6 +5,7 @@ Called at the end of `import torch`, after the chronometer's hooks are in place.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -19,6 +20,8 @@ from hotlap.levers.common.noise import NOISE
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import EVENTS_SUFFIX
 
+SEEDS_APART = 1_000_003
+"""Between the seeds of a script's own that two trials of a proof have."""
 MODULE = __name__
 """For the variable by which the launcher has this module installed."""
 
@@ -74,8 +77,17 @@ def install(torch: Any, session: Any) -> Process:
 
 
 def _seed(torch: Any, seed: int) -> None:
+    """Seed what the script may leave unseeded; other seeds than 0 also shift the script's own."""
     random.seed(seed)
     torch.manual_seed(seed)
+    if seed:
+        original = torch.manual_seed
+
+        @functools.wraps(original)
+        def shifted(own: int) -> Any:
+            return original(int(own) + SEEDS_APART * seed)
+
+        torch.manual_seed = shifted
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
