@@ -34,7 +34,7 @@ for step, (x, y) in enumerate(DataLoader(data, batch_size=4)):
 def trial(tmp_path: Path, ending: str, timeout_s: float = 60, **fields: object) -> Trial:
     (tmp_path / "train.py").write_text(SCRIPT.replace("ENDING", ending))
     plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", find_levers())
-    made, _ = run_trial(plan, TrialRequest({}, 30, 5, timeout_s, **fields), Workload())  # type: ignore[arg-type]
+    made = run_trial(plan, TrialRequest({}, 30, 5, timeout_s, **fields), Workload())  # type: ignore[arg-type]
     return made
 
 
@@ -60,7 +60,7 @@ def test_another_seed_also_moves_one_that_the_script_sets(tmp_path: Path) -> Non
     (tmp_path / "train.py").write_text(moved.replace("ENDING", "pass"))
     plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", ())
     first, other = (
-        run_trial(plan, TrialRequest({}, 30, 5, 60, seed=seed), Workload())[0] for seed in (0, 1)
+        run_trial(plan, TrialRequest({}, 30, 5, 60, seed=seed), Workload()) for seed in (0, 1)
     )
     assert first.losses != other.losses
 
@@ -95,5 +95,5 @@ def test_a_trial_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) ->
 def test_a_script_without_a_training_step_is_said_to_have_none(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch")
     plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", ())
-    one, _ = run_trial(plan, TrialRequest({}, 30, 5, 60), Workload())
+    one = run_trial(plan, TrialRequest({}, 30, 5, 60), Workload())
     assert (one.state, one.reason) == ("crashed", "it ended without a training step")

@@ -152,7 +152,7 @@ _OPTIONS = '{"coordinate_descent_tuning": True}'
 
 def cost(value: str) -> float:
     """Tuning of kernels takes minutes, compiling some tens of seconds."""
-    return {"max-autotune": 20.0, "coordinate-descent": 8.0}.get(value, 3.0)
+    return {"max-autotune": 25.0, "coordinate-descent": 15.0}.get(value, 3.0)
 
 
 LEVER = Lever(

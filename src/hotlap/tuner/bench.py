@@ -33,10 +33,6 @@ Score = Callable[[Trial], float | None]
 """What is to be made large."""
 
 
-class OutOfTime(Exception):
-    """There is no time left for another trial."""
-
-
 @dataclass(slots=True)
 class Bench:
     """Trials made so far, by their settings."""
@@ -65,12 +61,12 @@ class Bench:
                 trial = from_json(Trial, json.loads(line), "")
             except (ValueError, RecordError):
                 continue  # the line that was being written when it was interrupted
-            self.on_file.setdefault(_key(trial.levers), []).append(trial)
+            self.on_file.setdefault(key_of(trial.levers), []).append(trial)
             self.n_resumed += 1
 
     def measure(self, settings: Settings, seed: int = 0) -> Trial:
         """Run a trial, or take it from the file."""
-        waiting = self.on_file.get(_key(settings), [])
+        waiting = self.on_file.get(key_of(settings), [])
         if waiting and waiting[0].seed == seed:
             trial = waiting.pop(0)
         else:
@@ -78,7 +74,7 @@ class Bench:
             limit_s = self.time_limit(settings)
             trial = self.make(settings, seed, self.n_steps, self.n_warmup, limit_s)
             self._write(trial)
-        self.trials.setdefault(_key(settings), []).append(trial)
+        self.trials.setdefault(key_of(settings), []).append(trial)
         return trial
 
     def choose_steps(self, trial: Trial) -> None:
@@ -117,11 +113,11 @@ class Bench:
 
     # Figures ----------------------------------------------------------------------------------
 
-    def measured(self, settings: Settings, recent: bool = True) -> Measured:
-        """The figures of settings that were measured."""
-        trials = [t for t in self.trials[_key(settings)] if t.state == "ok" and t.seed == 0]
-        trials = trials[-RECENT:] if recent else trials
-        scores = [(self.score(trial), within_error(trial.step_s)) for trial in trials]
+    def measured(self, settings: Settings, score: Score | None = None) -> Measured:
+        """The last figures of settings that were measured; by the objective if nothing is said."""
+        score = score or self.score
+        trials = [t for t in self.trials[key_of(settings)] if t.state == "ok" and t.seed == 0]
+        scores = [(score(trial), within_error(trial.step_s)) for trial in trials[-RECENT:]]
         known = [(score, error) for score, error in scores if score]
         return Measured(tuple(s for s, _ in known), tuple(e for _, e in known))
 
@@ -136,7 +132,8 @@ class Bench:
         return Between.of(groups)
 
 
-def _key(settings: Settings) -> tuple[tuple[str, str], ...]:
+def key_of(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Settings as a key, whatever their order."""
     return tuple(sorted(settings.items()))
 
 

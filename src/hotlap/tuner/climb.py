@@ -19,14 +19,13 @@ from hotlap.errors import UsageError
 from hotlap.levers.common import noise
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
-from hotlap.tuner.bench import Bench, rate
+from hotlap.tuner.bench import Bench, key_of, rate
 from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import Candidate
 
 WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
-MIN_CONTRIBUTION = 1.0
 
 
 @dataclass(slots=True)
@@ -158,7 +157,7 @@ class Climb:
         return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
 
     def _fits(self, settings: Mapping[str, str]) -> bool:
-        trials = self.bench.trials.get(tuple(sorted(settings.items())), [])
+        trials = self.bench.trials.get(key_of(settings), [])
         limit = self.memory_limit_bytes or 0
         return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
 
@@ -216,7 +215,7 @@ class Climb:
             gain = ratio(
                 self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
             )
-        if gain.low > MIN_CONTRIBUTION:
+        if gain.low > 1.0:
             self._contribute(name, gain, "")
             return
         self._drop(name, f"a passenger: without it {_signed_inverse(gain)}")
@@ -264,13 +263,7 @@ class Climb:
 
     def rate_of(self, settings: Mapping[str, str]) -> Rate:
         """Samples a second with the interval, whatever the objective is."""
-        trials = self.bench.trials[tuple(sorted(settings.items()))]
-        score, self.bench.score = self.bench.score, rate
-        try:
-            interval = self.bench.measured(settings).interval(self.bench.between())
-        finally:
-            self.bench.score = score
-        assert trials
+        interval = self.bench.measured(settings, rate).interval(self.bench.between())
         return Rate(interval.value, interval.low, interval.high)
 
     # Rungs as data ----------------------------------------------------------------------------

@@ -54,6 +54,7 @@ def prove(tuning: Tuning, levers: Mapping[str, str], n_steps: int, n_seeds: int)
             for is_tuned in (False, True):
                 trial = bench.measure(levers if is_tuned else {}, seed)
                 finals[is_tuned].append(_final_loss(trial))
+    tuning.forget_trials()
     return conclude(n_steps, seeds, finals[False], finals[True])
 
 

@@ -58,4 +58,5 @@ def sweep_batch(tuning: Tuning) -> list[SweepPoint]:
             )
             if trial.state != "ok" or (factor > 1 and "batch_size" not in trial.done):
                 break
+    tuning.forget_trials()
     return points

@@ -77,7 +77,7 @@ def environment_of(
     return environment
 
 
-def run_trial(plan: TrialPlan, request: TrialRequest, workload: Workload) -> tuple[Trial, Events]:
+def run_trial(plan: TrialPlan, request: TrialRequest, workload: Workload) -> Trial:
     """Run it to its end, whatever that is; nothing of it is left running."""
     name = secrets.token_hex(6)
     runs_dir = plan.runs_dir / name
@@ -107,7 +107,7 @@ def run_trial(plan: TrialPlan, request: TrialRequest, workload: Workload) -> tup
             variables = lever.environment(request.levers[lever.name], workload)
             for name_and_value in variables.items():
                 events.done.setdefault(lever.name, []).append("=".join(name_and_value))
-    return _trial(request, folder, events, is_hung, total_s, _last_lines(log)), events
+    return _trial(request, folder, events, is_hung, total_s, _last_lines(log))
 
 
 def _words(plan: TrialPlan, request: TrialRequest, runs_dir: Path) -> list[str]:

@@ -18,7 +18,6 @@ from hotlap.levers import find_levers
 from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import (
-    Events,
     Seen,
     Site,
     Workload,
@@ -35,7 +34,6 @@ from hotlap.tuner.scratch import Scratch
 from hotlap.tuner.settings import write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 
-OBJECTIVES = ("time", "memory", "energy")
 TRIAL_S = 4.0
 """How long the measured steps of a trial take, if the guard does not need more of them."""
 BATCHES_AHEAD = 2
@@ -87,7 +85,6 @@ class Tuning:
     watcher: Watcher
     levers: tuple[Lever, ...] = ()
     workload: Workload = field(default_factory=host_workload)
-    events: Events | None = None
     _scratch: Scratch | None = None
 
     def __post_init__(self) -> None:
@@ -131,9 +128,14 @@ class Tuning:
                     climb.result = climb.ratio_so_far()
             ladder = self._ladder(climb, status, started, time.monotonic() - began)
         if status != "interrupted":
-            shutil.rmtree(self._state_folder(), ignore_errors=True)
+            self.forget_trials()
         self._write_settings(climb.best)
+        ladder.write(self.request.runs_dir / f"ladder-{started.replace(':', '')[:17]}.json")
         return ladder
+
+    def forget_trials(self) -> None:
+        """Remove the Runs of the trials: what they came to is in the ladder."""
+        shutil.rmtree(self._state_folder(), ignore_errors=True)
 
     # The bench --------------------------------------------------------------------------------
 
@@ -155,13 +157,12 @@ class Tuning:
         command = self.request.command
         if self._scratch is not None:
             command = self._scratch.words(command)
-        trials = self.request.runs_dir.resolve() / "trials"
+        trials = self._state_folder().resolve() / "runs"
         plan = TrialPlan(command, folder, trials, self.levers, self.request.lever_files)
 
         def make(levers: Settings, seed: int, n_steps: int, n_warmup: int, limit_s: float) -> Trial:
             request = TrialRequest(levers, n_steps, n_warmup, limit_s, seed)
-            trial, self.events = run_trial(plan, request, self.workload)
-            return trial
+            return run_trial(plan, request, self.workload)
 
         bench = Bench(
             make,

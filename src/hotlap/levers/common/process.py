@@ -45,7 +45,6 @@ class Process:
         self._on_optimizer: list[tuple[str, ArgumentChange]] = []
         self._in_model_change = False
         self._in_constructor = False
-        self._watched: list[Callable[[], None]] = []
 
     # Levers -----------------------------------------------------------------------------------
 
@@ -163,13 +162,6 @@ class Process:
             return original(*args, **kwargs)
 
         setattr(owner, name, once)
-        self._watched.append(lambda: setattr(owner, name, original))
-
-    def unwatch(self) -> None:
-        """Take back what `watch` put in."""
-        while self._watched:
-            self._watched.pop()()
-        self._session.new_module = None
 
     def _see_constructor(
         self,
@@ -204,7 +196,6 @@ class Process:
                 self._in_constructor = False
 
         kind.__init__ = constructor  # type: ignore[misc]
-        self._watched.append(lambda: setattr(kind, "__init__", original))
 
     def _describe_loader(self, arguments: dict[str, Any]) -> dict[str, Any]:
         dataset = arguments.get("dataset")
