@@ -44,8 +44,9 @@ def test_a_trial_that_goes_well_has_its_figures(tmp_path: Path) -> None:
     assert len(one.step_s) == 30
     assert one.last_lines == ()
     assert len(one.losses) == 35
-    assert [f.update for f in one.fingerprints] == [0, 1, 2]
+    assert [f.update for f in one.fingerprints] == list(range(12))
     assert all(len(f.gradients) == len(f.parameters) == 2 for f in one.fingerprints)
+    assert all(len(f.inputs) == 1 for f in one.fingerprints)
 
 
 def test_hotlap_seeds_a_script_that_does_not(tmp_path: Path) -> None:

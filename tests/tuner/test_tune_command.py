@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+N_BASELINES = 4
+"""Trials before the first rung: a look, the baseline twice, and once with noise."""
 
 TRAINING = """
 import sys, time
@@ -164,7 +166,7 @@ def test_interrupted_it_leaves_nothing_running_and_goes_on_later(tmp_path: Path)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         lines = [path.read_text().count("\n") for path in log.glob("tune-*/trials.jsonl")]
-        if lines and lines[0] >= 2:
+        if lines and lines[0] >= N_BASELINES:
             break
         time.sleep(0.1)
     time.sleep(1.0)
@@ -179,6 +181,23 @@ def test_interrupted_it_leaves_nothing_running_and_goes_on_later(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "going on with a climb that was interrupted after" in done.stderr
     assert not list(log.glob("tune-*"))
+
+
+def test_interrupted_before_the_first_rung_it_says_so_in_one_sentence(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0.002")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hotlap", "tune", "train.py"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list((folder / ".hotlap").glob("tune-*/runs/*/output.log")):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert text.endswith("\nhotlap: interrupted; the same command goes on where it was\n")
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(

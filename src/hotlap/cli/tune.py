@@ -13,10 +13,20 @@ from typing import Any
 from hotlap.cli import options
 from hotlap.errors import UsageError
 
+INTERRUPTED = 130
+
 
 def main(argv: Sequence[str]) -> int:
     """Climb; 0 when it came to its end, 130 when it was interrupted."""
     arguments = _parse(argv)
+    try:
+        return _tune(arguments)
+    except KeyboardInterrupt:
+        print("\nhotlap: interrupted; the same command goes on where it was", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _tune(arguments: argparse.Namespace) -> int:
     options.check_json_target(arguments.json)
     signal.signal(signal.SIGTERM, _interrupt)
     from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
@@ -51,8 +61,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.prove and ladder.levers and ladder.status != "interrupted":
         _prove(tuning, ladder.levers, arguments, display)
     if ladder.status == "interrupted":
-        display.line("  interrupted: the same command goes on where it was")
-        return 130
+        raise KeyboardInterrupt
     return 0
 
 

@@ -154,9 +154,12 @@ def _end(process: subprocess.Popen[bytes], name: str) -> None:
             process.wait(TERMINATE_S)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    for pid in marked_processes(name):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + TERMINATE_S
+    while (left := marked_processes(name)) and time.monotonic() < deadline:
+        for pid in left:  # one that was starting another while it was looked at is met next time
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
     process.wait()
 
 
