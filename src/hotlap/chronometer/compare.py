@@ -69,20 +69,30 @@ def step_ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     value = fmean(a) / fmean(b)
     if min(len(a), len(b)) < MIN_STEPS:
         return Ratio(value, None, None)
-    a_error, a_freedom = relative_error(a)
-    b_error, b_freedom = relative_error(b)
+    a_error, a_freedom = _relative_error(a)
+    b_error, b_freedom = _relative_error(b)
     error = math.hypot(a_error, b_error)
     freedom = min(a_freedom, b_freedom)
-    t = _T[max(known for known in _T if known <= freedom)]
+    t = student_t(freedom)
     return Ratio(value, value * math.exp(-t * error), value * math.exp(t * error))
 
 
-def relative_error(values: Sequence[float]) -> tuple[float, int]:
+def _relative_error(values: Sequence[float]) -> tuple[float, int]:
     """Standard error of the mean over the mean, from blocks; and its degrees of freedom."""
-    n_blocks = min(N_BLOCKS, len(values) // 2)
+    blocks = block_means(values)
+    return math.sqrt(variance(blocks) / len(blocks)) / fmean(blocks), len(blocks) - 1
+
+
+def block_means(values: Sequence[float]) -> list[float]:
+    """Means of consecutive steps, in blocks of two or more."""
+    n_blocks = min(N_BLOCKS, max(1, len(values) // 2))
     size = len(values) / n_blocks
-    blocks = [fmean(values[round(i * size) : round((i + 1) * size)]) for i in range(n_blocks)]
-    return math.sqrt(variance(blocks) / n_blocks) / fmean(blocks), n_blocks - 1
+    return [fmean(values[round(i * size) : round((i + 1) * size)]) for i in range(n_blocks)]
+
+
+def student_t(freedom: int) -> float:
+    """For a 95 % interval."""
+    return _T[max(known for known in _T if known <= freedom)]
 
 
 def _notes(a: Run, b: Run) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotlap.cli import options
-from hotlap.errors import UsageError
 
 if TYPE_CHECKING:
     from hotlap.levers.common.lever import Lever
@@ -20,9 +19,9 @@ def main(argv: Sequence[str]) -> int:
     """Run it; the exit code is the command's own."""
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
-    from hotlap.chronometer.launch import TimeRequest, time_command
+    from hotlap.chronometer.launch import TimeRequest, exit_like, time_command
     from hotlap.cli.time import finish
-    from hotlap.levers import find_levers
+    from hotlap.levers import check_names, find_levers
     from hotlap.levers.common.inside import Orders
     from hotlap.levers.common.workload import read_events
     from hotlap.tuner.settings import read_settings
@@ -36,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         values = read_settings(arguments.settings)
     else:
         values = _values(arguments.levers, levers, workload)
-    _check(values, levers)
+    check_names(values, levers)
     environment = environment_of(levers, values, workload)
     environment |= Orders(values, lever_files=files).to_environment()
     outcome = time_command(
@@ -52,30 +51,20 @@ def main(argv: Sequence[str]) -> int:
     code = finish(outcome, arguments)
     if not arguments.quiet:
         _tell(values, levers, workload, read_events(outcome.folder))
-    from hotlap.chronometer.launch import exit_like
-
     return exit_like(code)
 
 
 def _values(text: str, levers: Sequence[Lever], workload: Workload) -> dict[str, str]:
     """`a,b=value` by name; a name alone takes the first value worth trying."""
+    from hotlap.levers import check_names
+
+    words = [word.partition("=") for word in text.split(",") if word]
+    check_names((name for name, _, _ in words), levers)
     by_name = {lever.name: lever for lever in levers}
-    values: dict[str, str] = {}
-    for word in filter(None, text.split(",")):
-        name, has_value, value = word.partition("=")
-        if name not in by_name:
-            raise UsageError(f"'{name}' is no lever; there are {', '.join(by_name)}")
-        if not has_value:
-            value = (by_name[name].values(workload) or ("on",))[0]
-        values[name] = value
-    return values
-
-
-def _check(values: dict[str, str], levers: Sequence[Lever]) -> None:
-    known = {lever.name for lever in levers}
-    for name in values:
-        if name not in known:
-            raise UsageError(f"'{name}' is no lever; there are {', '.join(sorted(known))}")
+    return {
+        name: value if has_value else (by_name[name].values(workload) or ("on",))[0]
+        for name, has_value, value in words
+    }
 
 
 def _tell(

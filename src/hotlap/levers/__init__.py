@@ -7,7 +7,7 @@ the tuner and applied in the order they stand here.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hotlap.errors import UsageError
@@ -85,6 +85,14 @@ def find_levers(files: Sequence[str] = ()) -> tuple[Lever, ...]:
     for file in files:
         found += _levers_of(Path(file))
     return tuple(found)
+
+
+def check_names(names: Iterable[str], levers: Sequence[Lever]) -> None:
+    """Refuse a name that is no lever's."""
+    known = sorted(lever.name for lever in levers)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"'{name}' is no lever; there are {', '.join(known)}")
 
 
 def _levers_of(path: Path) -> tuple[Lever, ...]:

@@ -94,7 +94,7 @@ def _length(dataset: Any) -> float:
 def _loaders(workload: Workload) -> tuple[Seen, ...]:
     return tuple(
         one
-        for one in workload.train_loaders
+        for one in workload.loaders
         if isinstance(one.facts.get("batch_size"), int) and not one.facts.get("has_batch_sampler")
     )
 

@@ -48,8 +48,6 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
-    new_dropout=True,
-    instead_of=("fp16",),
     name="bf16",
     summary="the model computes in bf16 autocast; loss, parameters and gradients stay in fp32",
     changes="rounding",
@@ -61,4 +59,6 @@ LEVER = Lever(
     apply=apply,
     edit=edit,
     needs=("onednn_isa",),
+    new_dropout=True,
+    instead_of=("fp16",),
 )

@@ -143,7 +143,7 @@ def _loaders(workload: Workload) -> tuple[Seen, ...]:
             is_whole and not facts.get("is_iterable") and (facts.get("batch_size") or 0) > 1
         )
 
-    return tuple(one for one in workload.train_loaders if fits(one.facts))
+    return tuple(one for one in workload.loaders if fits(one.facts))
 
 
 def applies(workload: Workload) -> Decision:

@@ -115,7 +115,6 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
-    new_dropout=True,
     name="channels_last",
     summary="images and convolutions with the channels innermost in memory",
     changes="rounding",
@@ -126,4 +125,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    new_dropout=True,
 )

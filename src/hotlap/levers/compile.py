@@ -156,8 +156,6 @@ def cost(value: str) -> float:
 
 
 LEVER = Lever(
-    new_dropout=True,
-    cost=cost,
     name="compile",
     summary="the model as one compiled program, with fused kernels",
     changes="rounding",
@@ -169,4 +167,6 @@ LEVER = Lever(
     apply=apply,
     environment=environment,
     edit=edit,
+    new_dropout=True,
+    cost=cost,
 )

@@ -10,9 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotlap.levers.common.edits import Edit, change_arguments
+from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever
-from hotlap.levers.common.optimizers import all_tensors, is_unset, keep_parameters, unset_optimizers
+from hotlap.levers.common.optimizers import (
+    all_tensors,
+    edit_optimizers,
+    is_unset,
+    keep_parameters,
+    unset_optimizers,
+)
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -50,10 +56,7 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """`foreach=True` where the optimizer is made."""
-    return tuple(
-        change_arguments(one.site, one.facts["kind"], foreach="True")
-        for one in unset_optimizers(workload, KINDS)
-    )
+    return edit_optimizers(workload, KINDS, foreach="True")
 
 
 LEVER = Lever(

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from hotlap.levers.common.autocast import autocast_calls, in_fp32
 from hotlap.levers.common.edits import Edit, insert_before, wrap_block, wrap_call
 from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -90,7 +91,7 @@ class Scaling:
     def _gradients(self, optimizers: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
         """The gradients of these optimizers, each once, in lists of one device and dtype."""
         found: dict[Any, list[Any]] = {}
-        parameters = {id(p): p for optimizer in optimizers for p in _parameters(optimizer)}
+        parameters = {id(p): p for optimizer in optimizers for p in parameters_of(optimizer)}
         for parameter in parameters.values():
             gradient = parameter.grad
             if gradient is not None:
@@ -119,7 +120,7 @@ class Scaling:
         """Drop the gradients where one overflowed: torch's optimizers then do nothing."""
         overflows = self._overflows.get(optimizer) or []
         if any(bool(one) for one in overflows):
-            for parameter in _parameters(optimizer):
+            for parameter in parameters_of(optimizer):
                 parameter.grad = None
             self._rescale(0.5)
         elif overflows:
@@ -132,10 +133,6 @@ class Scaling:
         self._n_good = 0
         self._scale *= factor
         self._scaler.update(self._scale)
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def applies(workload: Workload) -> Decision:
@@ -165,8 +162,6 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
-    new_dropout=True,
-    instead_of=("bf16",),
     name="fp16",
     summary="the model computes in fp16 autocast, with scaled gradients",
     changes="rounding",
@@ -177,4 +172,6 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    new_dropout=True,
+    instead_of=("bf16",),
 )

@@ -45,7 +45,7 @@ def applies(workload: Workload) -> Decision:
         return Decision(False, "it is about the allocator of GPU memory; the model is not on a GPU")
     if not workload.n_modules(*PADDED):
         return Decision(False, "the model takes no sequences")
-    if not any(one.facts.get("has_collate") for one in workload.train_loaders):
+    if not any(one.facts.get("has_collate") for one in workload.loaders):
         return Decision(False, "batches are put together by torch's default: all of one length")
     return Decision(True, "batches can differ in length, and the allocator grows with them")
 

@@ -1,9 +1,10 @@
 """Persistent workers: the processes of a DataLoader stay from one epoch to the next.
 
 When: loaders have workers and epochs are short, so that starting the workers counts; a trial within
-one epoch cannot show it. Costs the workers' memory during validation. The same maths; from the
-second epoch on the order of a shuffled loader is another random one. A dataset that the script
-changes between epochs stays as it was in the workers.
+one epoch cannot show it. Costs the workers' memory during validation. The same samples in the same
+order: torch draws one random number for each new iterator, which it does not for one that stays, so
+that the lever draws it; with the edit alone a shuffled loader has another order from the second
+epoch on. A dataset that the script changes between epochs stays as it was in the workers.
 """
 
 from __future__ import annotations
@@ -19,10 +20,21 @@ from hotlap.levers.common.workload import Workload
 
 def apply(torch: Any, value: str, process: Process) -> None:
     """Let the workers of all loaders that have some stay."""
+    iterator_class = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    reset = iterator_class._reset
+    datasets: set[int] = set()
+
+    def begin_anew(iterator: Any, loader: Any, first_iter: bool = False) -> Any:
+        if not first_iter and id(loader.dataset) in datasets:
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        return reset(iterator, loader, first_iter)
+
+    process.replace(iterator_class, "_reset", begin_anew)
 
     def change(kind: type, arguments: dict[str, Any]) -> None:
         if arguments["num_workers"] > 0 and not arguments["persistent_workers"]:
             arguments["persistent_workers"] = True
+            datasets.add(id(arguments["dataset"]))
             process.did(f"the workers of {type(arguments['dataset']).__name__} stay")
 
     process.on_loader(change)
@@ -42,7 +54,6 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
-    only_with=only_with_workers,
     name="persistent_workers",
     summary="loader workers stay from one epoch to the next",
     changes="nothing",
@@ -53,4 +64,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    only_with=only_with_workers,
 )

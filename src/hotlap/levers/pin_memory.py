@@ -63,7 +63,7 @@ def applies(workload: Workload) -> Decision:
         return Decision(False, "the model is not on a GPU, so that nothing is copied to one")
     if not workload.loaders:
         return Decision(False, "the script makes no DataLoader")
-    if not all(one.facts.get("pin_memory") for one in workload.train_loaders):
+    if not all(one.facts.get("pin_memory") for one in workload.loaders):
         return Decision(True, "batches are not pinned")
     if workload.share("transfer") < 0.01:
         return Decision(False, "batches are pinned, and the step hardly waits for copies")

@@ -56,7 +56,6 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
-    only_with=only_with_workers,
     name="prefetch_factor",
     summary="each loader worker makes more batches in advance",
     changes="nothing",
@@ -66,4 +65,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    only_with=only_with_workers,
 )

@@ -59,7 +59,6 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 LEVER = Lever(
-    only_with=only_with_workers,
     name="start_method",
     summary="loader workers are started by another method",
     changes="nothing",
@@ -69,4 +68,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    only_with=only_with_workers,
 )

@@ -65,7 +65,7 @@ def applies(workload: Workload) -> Decision:
     waits = waits_for_data(workload)
     if not waits.yes:
         return waits
-    if all(loader.facts.get("is_iterable") for loader in workload.train_loaders):
+    if all(loader.facts.get("is_iterable") for loader in workload.loaders):
         return Decision(
             False, "the dataset is iterable: each worker might repeat all of its samples"
         )

@@ -1,6 +1,7 @@
 """The tuner: climbs from a baseline to the fastest settings that train the same.
 
 scratch.py   a copy of the working folder, in which trials leave the user's files alone
+bench.py     runs trials in that copy, one after another, and remembers them
 trial.py     one short run with some levers, in clean processes: Trial
 noise.py     how far apart two measurements are, and whether that is outside the noise
 guard.py     whether a trial is still the same training
@@ -8,4 +9,6 @@ order.py     which levers to try, and in what order
 climb.py     baseline, rungs, leave-one-out: Ladder
 prove.py     baseline and winner to N steps on several seeds
 sweep.py     memory, rate and power for each batch size
+tune.py      all of it for one command of a user: Tuning
+settings.py  `hotlap.toml`: what was kept, to be applied by `hotlap run`
 """

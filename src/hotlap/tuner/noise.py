@@ -13,35 +13,28 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-N_BLOCKS = 16
+from hotlap.chronometer.compare import block_means, student_t
+
 TRIMMED = 0.125
 """Of the blocks, at either end: a neighbour's burst of work is not the training's."""
 GUESSED_SPREAD = 0.015
 GUESS_WEIGHT = 2
-# Student's t, 97.5 %, by degrees of freedom; beyond the table the next smaller entry is used.
-_T = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 8: 2.31, 10: 2.23, 14: 2.14, 20: 2.09}
 
 
 def typical_step(step_s: Sequence[float]) -> float:
     """Mean length of a step over blocks, without the slowest and the fastest of them."""
-    return fmean(_trimmed(_blocks(step_s)))
+    return fmean(_trimmed(block_means(step_s)))
 
 
 def within_error(step_s: Sequence[float]) -> float:
     """Standard error of `typical_step`, relative to it, from the spread of the blocks."""
-    blocks = _trimmed(_blocks(step_s))
+    blocks = _trimmed(block_means(step_s))
     if len(blocks) < 2:
         return 0.0
     mean = fmean(blocks)
     spread = math.sqrt(sum((b - mean) ** 2 for b in blocks) / (len(blocks) - 1))
     # Trimming hides some of the spread; for normal noise, about this much.
     return 1.3 * spread / math.sqrt(len(blocks)) / mean
-
-
-def _blocks(step_s: Sequence[float]) -> list[float]:
-    n = min(N_BLOCKS, max(1, len(step_s) // 2))
-    size = len(step_s) / n
-    return [fmean(step_s[round(i * size) : round((i + 1) * size)]) for i in range(n)]
 
 
 def _trimmed(blocks: list[float]) -> list[float]:
@@ -70,7 +63,7 @@ class Between:
     @property
     def t(self) -> float:
         """Student's t for a 95 % interval."""
-        return _T[max(known for known in _T if known <= self.freedom)]
+        return student_t(self.freedom)
 
 
 @dataclass(frozen=True, slots=True)

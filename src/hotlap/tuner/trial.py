@@ -122,7 +122,7 @@ def _environment(
     orders = Orders(dict(request.levers), request.seed, plan.lever_files, fingerprint=True)
     return {
         **os.environ,
-        **OFFLINE,
+        **{k: v for k, v in OFFLINE.items() if os.environ.get(k) != "disabled"},
         "PYTHONHASHSEED": "0",
         **environment_of(plan.levers, request.levers, workload),
         **orders.to_environment(),

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from hotlap import __version__
 from hotlap.chronometer.launch import resolve
-from hotlap.errors import UsageError
-from hotlap.levers import find_levers
+from hotlap.levers import check_names, find_levers
 from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import (
@@ -89,10 +88,8 @@ class Tuning:
 
     def __post_init__(self) -> None:
         self.levers = find_levers(self.request.lever_files)
-        known = {lever.name for lever in self.levers}
-        for name in (*self.request.allowed, *self.request.only, *self.request.skipped):
-            if name not in known:
-                raise UsageError(f"'{name}' is no lever; there are {', '.join(sorted(known))}")
+        names = (*self.request.allowed, *self.request.only, *self.request.skipped)
+        check_names(names, self.levers)
         resolve(self.request.command)
 
     def climb(self) -> Ladder:
@@ -129,7 +126,8 @@ class Tuning:
             ladder = self._ladder(climb, status, started, time.monotonic() - began)
         if status != "interrupted":
             self.forget_trials()
-        self._write_settings(climb.best)
+        if status != "interrupted" or climb.best or not self.request.output.exists():
+            self._write_settings(climb.best)  # interrupted with nothing yet, older ones stay
         ladder.write(self.request.runs_dir / f"ladder-{started.replace(':', '')[:17]}.json")
         return ladder
 
@@ -212,7 +210,8 @@ class Tuning:
 
     def _state_folder(self) -> Path:
         words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]
-        words += [self.request.objective, *self.request.allowed, str(self.request.steps)]
+        words += [self.request.objective, str(self.request.memory_limit_bytes)]
+        words += [*self.request.allowed, str(self.request.steps)]
         words += [*self.request.only, "-", *self.request.skipped]
         name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from hotlap.levers.common.optimizers import parameters_of
+
 N_UPDATES = 12
 """Not more than the warm-up of a trial, so that no measured step is longer for it."""
 N_INPUTS = 40
@@ -52,14 +54,14 @@ class Fingerprints:
         if self._n_made < N_INPUTS:
             self._sums[self._n_made], self._inputs = self._inputs, []
         if self._n_made < N_UPDATES:
-            gradients = [p.grad for p in _parameters(optimizer) if p.grad is not None]
+            gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
             self._try(self._n_made, "gradients", lambda: self._norms(gradients))
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._n_made >= N_INPUTS:
             return
         if self._n_made < N_UPDATES:
-            self._try(self._n_made, "parameters", lambda: self._norms(_parameters(optimizer)))
+            self._try(self._n_made, "parameters", lambda: self._norms(parameters_of(optimizer)))
         self._n_made += 1
         if self._n_made in (N_UPDATES, N_INPUTS):
             sums, self._sums = self._sums, {}
@@ -83,7 +85,3 @@ class Fingerprints:
 
 def _floats(values: list[Any]) -> list[float]:
     return [float(value) for value in values]
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]

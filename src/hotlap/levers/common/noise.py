@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process
 
 NAME = "_noise"
@@ -26,15 +27,13 @@ def apply(torch: Any, value: str, process: Process) -> None:
     generators: dict[Any, Any] = {}
 
     def disturb(optimizer: Any, args: Any, kwargs: Any) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None or not parameter.grad.is_floating_point():
-                    continue
-                device = parameter.grad.device
-                if device not in generators:  # of its own: the training's draws stay what they are
-                    generators[device] = torch.Generator(device).manual_seed(12345)
-                factor = torch.empty_like(parameter.grad)
-                parameter.grad.mul_(factor.normal_(1.0, size, generator=generators[device]))
+        for gradient in (parameter.grad for parameter in parameters_of(optimizer)):
+            if gradient is None or not gradient.is_floating_point():
+                continue
+            if gradient.device not in generators:  # its own: the training's draws stay as they are
+                generators[gradient.device] = torch.Generator(gradient.device).manual_seed(12345)
+            factor = torch.empty_like(gradient)
+            gradient.mul_(factor.normal_(1.0, size, generator=generators[gradient.device]))
 
     process.on_undo(register_optimizer_step_pre_hook(disturb).remove)
     process.did("noise of the size of rounding is put on the gradients")

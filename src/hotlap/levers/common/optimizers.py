@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from hotlap.levers.common.edits import Edit, change_arguments
 from hotlap.levers.common.workload import Seen, Workload
 
 CHOICES = ("fused", "foreach")
@@ -25,6 +26,21 @@ def unset_optimizers(workload: Workload, kinds: Collection[str]) -> list[Seen]:
         and all(one.facts.get(choice) is None for choice in CHOICES)
         and not one.facts.get("differentiable")
     ]
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """The parameters of all groups of an optimizer that is made."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def edit_optimizers(
+    workload: Workload, kinds: Collection[str], **arguments: str
+) -> tuple[Edit, ...]:
+    """The same keyword arguments for each of these optimizers, where it is made."""
+    return tuple(
+        change_arguments(one.site, one.facts["kind"], **arguments)
+        for one in unset_optimizers(workload, kinds)
+    )
 
 
 def keep_parameters(arguments: dict[str, Any]) -> None:

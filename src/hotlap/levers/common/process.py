@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -59,11 +60,12 @@ class Process:
         """Take back everything, the last change first."""
         while self._undo:
             self._undo.pop()()
-        for changes in (self._on_model, self._on_input, self._on_output):
+        wishes: tuple[list[Any], ...] = (
+            *(self._on_model, self._on_input, self._on_output),
+            *(self._contexts, self._on_loader, self._on_optimizer),
+        )
+        for changes in wishes:
             changes.clear()
-        self._on_loader.clear()
-        self._on_optimizer.clear()
-        self._contexts.clear()
         self._levers.clear()
 
     def did(self, what: str) -> None:
@@ -243,10 +245,8 @@ class Process:
     def _describe_model(self, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         torch = self._torch
         kinds: dict[str, int] = {}
-        n_grouped = 0
         for part in module.modules():
             kinds[type(part).__name__] = kinds.get(type(part).__name__, 0) + 1
-            n_grouped += getattr(part, "groups", 1) > 1 if "Conv" in type(part).__name__ else 0
         convolutions = [p for p in module.parameters() if p.dim() == 4]
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
         return {
@@ -257,7 +257,6 @@ class Process:
             "inputs": [
                 [list(t.shape), str(t.dtype).removeprefix("torch."), t.device.type] for t in tensors
             ],
-            "n_grouped_convolutions": n_grouped,
             "is_compiled": module._compiled_call_impl is not None or "OptimizedModule" in kinds,
             "is_ddp": "DistributedDataParallel" in kinds,
             "is_channels_last": bool(convolutions)
@@ -280,7 +279,7 @@ class Process:
                 "deterministic": torch.are_deterministic_algorithms_enabled(),
                 "anomaly": torch.is_anomaly_enabled(),
                 "n_threads": torch.get_num_threads(),
-                "gc_threshold": list(__import__("gc").get_threshold()),
+                "gc_threshold": list(gc.get_threshold()),
             },
         }
         if device == "cuda":

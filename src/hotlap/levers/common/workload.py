@@ -46,12 +46,12 @@ class Workload:
     """Settings of torch as the script leaves them when training begins: see `process.py`."""
     loaders: tuple[Seen, ...] = ()
     """Facts: num_workers, pin_memory, persistent_workers, prefetch_factor, batch_size, shuffle,
-    dataset, is_iterable, start_method, is_trained_on."""
+    dataset, is_iterable, start_method."""
     optimizers: tuple[Seen, ...] = ()
     """Facts: kind, fused, foreach, differentiable."""
     models: tuple[Seen, ...] = ()
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
-    inputs (shape, dtype, device of each), n_grouped_convolutions, is_compiled, is_ddp,
+    inputs (shape, dtype, device of each), is_compiled, is_ddp,
     is_channels_last, in_autocast."""
     backwards: tuple[Seen, ...] = ()
     """Where `backward` is called from."""
@@ -74,12 +74,6 @@ class Workload:
     def has_dropout(self) -> bool:
         """Whether a model holds a dropout layer of any kind."""
         return any("Dropout" in kind for model in self.models for kind in model.facts["kinds"])
-
-    @property
-    def train_loaders(self) -> tuple[Seen, ...]:
-        """The loaders that feed the training; all of them where that was not seen."""
-        trained = tuple(one for one in self.loaders if one.facts.get("is_trained_on"))
-        return trained or self.loaders
 
 
 @dataclass(frozen=True, slots=True)
