@@ -88,9 +88,10 @@ def _resnet50_combinations() -> tuple[Combination, ...]:
     last = replace(bf16, name="bf16, channels last, fused", channels_last=True, fused=True)
     compiled = replace(last, name="bf16, channels last, fused, compile", compile_mode="default")
     plain_order = replace(compiled, name="bf16, fused, compile", channels_last=False)
-    tuned = "max-autotune-no-cudagraphs"
+    graphs, tuned = "reduce-overhead", "max-autotune-no-cudagraphs"
+    graphed = replace(compiled, name=f"{last.name}, compile {graphs}", compile_mode=graphs)
     searched = replace(compiled, name=f"{last.name}, compile {tuned}", compile_mode=tuned)
-    return Combination("plain"), tf32, bf16, last, compiled, plain_order, searched
+    return Combination("plain"), tf32, bf16, last, compiled, plain_order, graphed, searched
 
 
 def _gpt2_combinations() -> tuple[Combination, ...]:

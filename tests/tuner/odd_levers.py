@@ -36,6 +36,7 @@ def _lever(name: str, apply: Any, *values: str) -> Lever:
         changes="nothing",
         risk="safe",
         phases=("data", "forward", "backward", "optimizer", "other"),
+        saves=lambda workload: 0.1,
         values=lambda workload: values,
         applies=lambda workload: Decision(True, "it is a test"),
         edit=lambda value, workload: (),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hotlap.levers.common.lever import Decision, Lever
 from hotlap.records.ladder import State, Trial
 from hotlap.tuner.bench import Bench, rate
-from hotlap.tuner.climb import Climb
+from hotlap.tuner.climb import Climb, Order
 from hotlap.tuner.order import Candidate
 
 LOSSES = tuple(2.0 * 0.97**i + 0.05 * (i % 3) for i in range(42))
@@ -22,6 +22,7 @@ def lever(name: str, **fields: object) -> Lever:
         "changes": "nothing",
         "risk": "safe",
         "phases": ("forward",),
+        "saves": lambda workload: 0.1,
         "values": lambda workload: ("on",),
         "applies": lambda workload: Decision(True, "always"),
         "edit": lambda value, workload: (),
@@ -40,6 +41,7 @@ class World:
     losses: Callable[[Mapping[str, str]], tuple[float, ...]] = lambda settings: LOSSES
     seed: int = 0
     n_made: int = 0
+    clock_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
@@ -71,6 +73,8 @@ class World:
             step_s=steps if state == "ok" else (),
             samples_per_s=16 / step_s,
             samples_per_step=16.0,
+            phases_s={"forward": 0.4 * step_s, "backward": 0.6 * step_s},
+            waits_for_host=False,
             losses=self.losses(settings),
             device_peak_bytes=None,
             host_peak_bytes=1 << 30,
@@ -83,12 +87,17 @@ class World:
         )
 
 
+def in_turn(*levers: Lever) -> Order:
+    """One after another, whatever was kept."""
+    return lambda kept, trial: [Candidate(one, "on") for one in levers]
+
+
 def climb(world: World, levers: list[Lever], budget_s: float = 1e6, **fields: object) -> Climb:
     """A whole climb in this world."""
     bench = Bench(world.make, rate, budget_s, 4.0)
     one = Climb(bench, {x.name: x for x in levers}, lambda needed: "on", **fields)  # type: ignore[arg-type]
     one.measure_baseline()
-    one.try_all([Candidate(x, ("on",)) for x in levers])
+    one.try_all(in_turn(*levers))
     one.leave_one_out()
     one.conclude()
     return one

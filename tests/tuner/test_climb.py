@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated import LOSSES, World, climb, lever
+from simulated import LOSSES, World, climb, in_turn, lever
 
 from hotlap.errors import UsageError
-from hotlap.records.ladder import Rung
+from hotlap.records.ladder import Rung, Trial
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
 from hotlap.tuner.order import Candidate
@@ -62,6 +64,60 @@ def test_a_passenger_is_dropped_when_it_is_left_out() -> None:
     assert "passenger" in rung_of(one, "b").reason
 
 
+def test_what_was_kept_last_is_not_measured_again_without_it() -> None:
+    world = World({"a": 1.5, "b": 1.5})
+    one = climb(world, [A, B])
+    without_b = one.bench.trials[(("a", "on"),)]
+    assert len(without_b) == 2  # when it was tried, and when b was tried on top of it
+    assert rung_of(one, "b").contribution == pytest.approx(1.5, rel=0.08)
+    assert rung_of(one, "a").contribution == pytest.approx(1.5, rel=0.08)
+
+
+def test_the_order_is_asked_for_again_with_what_was_kept() -> None:
+    """B is of use to a step with A alone: it is tried once A is kept."""
+    asked = []
+
+    def order(kept: Mapping[str, str], trial: Trial) -> list[Candidate]:
+        asked.append((dict(kept), trial.levers))
+        b = Candidate(B, "on") if "a" in kept else Candidate(B, "", "not yet")
+        return [Candidate(C, "on"), Candidate(A, "on"), b]
+
+    bench = Bench(World({"a": 1.5, "b": 1.3, "c": 0.5}).make, rate, 1e6, 4.0)
+    one = Climb(bench, {"a": A, "b": B, "c": C}, lambda needed: "on")
+    one.measure_baseline()
+    one.try_all(order)
+    assert [rung.lever for rung in one.rungs] == ["c", "a", "b"]
+    assert one.best == {"a": "on", "b": "on"}
+    assert all(kept == levers for kept, levers in asked)
+
+
+def test_time_is_left_to_prove_what_was_kept() -> None:
+    """Trials take 5 s, those with A 50 s: C would leave no time to take A and B away."""
+
+    class Slow(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            total_s = 50.0 if "a" in settings else 5.0
+            self.clock_s += total_s
+            return replace(super().make(settings, *numbers), total_s=total_s)
+
+    class Clocked(Bench):
+        def time_left(self) -> float:
+            return self.budget_s - world.clock_s
+
+    world = Slow({"a": 1.5, "b": 1.5, "c": 1.5})
+    levers = {"a": lever("a", cost=lambda value: 10.0), "b": B, "c": C}
+    one = Climb(Clocked(world.make, rate, 250.0, 4.0), levers, lambda needed: "on")
+    one.measure_baseline()
+    one.try_all(in_turn(B, levers["a"], C))
+    one.leave_one_out()
+    one.conclude()
+    assert one.best == {"b": "on", "a": "on"}
+    assert rung_of(one, "c").state == "not tried"
+    assert rung_of(one, "b").contribution
+    assert rung_of(one, "a").contribution
+    assert world.clock_s <= 250.0
+
+
 @pytest.mark.parametrize("state", ["oom", "crashed", "hung", "diverged"])
 def test_a_trial_that_ends_badly_is_a_state_and_the_climb_goes_on(state: str) -> None:
     world = World({"a": 2.0, "b": 1.5}, states={frozenset({"a"}): state})  # type: ignore[dict-item]
@@ -92,8 +148,6 @@ def test_a_lever_that_changes_the_losses_is_never_kept() -> None:
 def test_a_lever_that_did_nothing_is_not_credited() -> None:
     class Idle(World):
         def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
-            from dataclasses import replace
-
             return replace(super().make(settings, *numbers), done={})
 
     assert rung_of(climb(Idle({"a": 2.0}), [A]), "a").state == "no effect"
@@ -111,7 +165,7 @@ def test_a_budget_that_is_used_up_leaves_levers_untried_and_says_so() -> None:
     bench = Bench(world.make, rate, 0.001, 4.0)
     one = Climb(bench, {"a": A, "b": B}, lambda needed: "on")
     one.measure_baseline()
-    one.try_all([Candidate(A, ("on",)), Candidate(B, ("on",))])
+    one.try_all(in_turn(A, B))
     assert [rung.state for rung in one.rungs] == ["not tried", "not tried"]
     assert not one.is_complete
 
@@ -129,7 +183,7 @@ def test_a_climb_that_was_interrupted_goes_on_with_the_trials_on_file(tmp_path: 
         bench.load()
         one = Climb(bench, {"a": A, "b": B}, lambda needed: "on")
         one.measure_baseline()
-        one.try_all([Candidate(A, ("on",)), Candidate(B, ("on",))])
+        one.try_all(in_turn(A, B))
         return one
 
     whole = start(World({"a": 1.5, "b": 1.4}))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from simulated import lever
 
@@ -22,7 +25,7 @@ def workload(**phases: float) -> Workload:
 
 
 def first_names(one: Workload, n: int = 1) -> list[str]:
-    return [c.lever.name for c in order_levers(LEVERS, one, (), "time") if not c.not_tried][:n]
+    return [c.lever.name for c in order_levers(LEVERS, one, {}) if not c.not_tried][:n]
 
 
 def test_a_data_bound_step_tries_the_loader_first() -> None:
@@ -40,6 +43,46 @@ def test_a_step_bound_by_the_optimizer_tries_that_first() -> None:
     assert first_names(bound) == ["fused_optimizer"]
 
 
+def on_gpu(**facts: Any) -> Workload:
+    """A model of linear layers on a GPU."""
+    model = replace(MODEL, facts={**MODEL.facts, "inputs": [[[8, 9], "float32", "cuda"]]})
+    return Workload(
+        device="cuda",
+        device_name="NVIDIA H200",
+        capability=(9, 0),
+        n_cpus=16,
+        models=(model,),
+        optimizers=(Seen(None, {"kind": "SGD", "fused": None, "foreach": None}),),
+        flags={"matmul_precision": "highest"},
+        phases_s={"data": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0.1},
+        **facts,
+    )
+
+
+def values_in_order(one: Workload, kept: dict[str, str]) -> list[str]:
+    tried = [c for c in order_levers(LEVERS, one, kept) if not c.not_tried]
+    return [f"{c.lever.name}={c.value}" for c in tried]
+
+
+def test_a_busy_gpu_tries_precision_first_and_one_that_waits_tries_graphs() -> None:
+    busy, waiting = on_gpu(), on_gpu(waits_for_host=True)
+    assert values_in_order(busy, {})[:3] == [
+        "bf16=autocast",
+        "tf32=high",
+        "compile=reduce-overhead",
+    ]
+    assert values_in_order(waiting, {})[0] == "compile=reduce-overhead"
+    slow_kernels = {"bf16=autocast", "tf32=high", "fp16=autocast"}
+    assert slow_kernels <= set(values_in_order(waiting, {})[4:])
+    assert "tf32=high" not in values_in_order(busy, {"bf16": "autocast"})
+
+
+def test_dear_values_and_second_values_wait_for_what_promises_more() -> None:
+    names = values_in_order(on_gpu(), {})
+    assert names.index("compile=reduce-overhead") < names.index("compile=default")
+    assert names.index("fused_optimizer=on") < names.index("compile=max-autotune")
+
+
 @pytest.mark.parametrize(
     ("fields", "options", "reason"),
     [
@@ -48,6 +91,10 @@ def test_a_step_bound_by_the_optimizer_tries_that_first() -> None:
         ({"phases": (), "saves_memory": True}, {}, "it saves memory and no time"),
         ({"phases": ("transfer",)}, {}, "what it can shorten is 0% of the step"),
         ({"values": lambda w: ()}, {}, "no value of it is worth a trial here"),
+        ({"only_with": lambda w: ("z",)}, {}, "of use together with z only"),
+        ({"only_with": lambda w: ("y",)}, {}, ""),
+        ({"needless_with": ("y",)}, {}, "y leaves nothing for it to do"),
+        ({"needless_with": ("z",)}, {}, ""),
         ({"changes": "maths"}, {"allowed": ("x",)}, ""),
         ({"phases": (), "saves_memory": True}, {"objective": "memory"}, ""),
     ],
@@ -55,8 +102,7 @@ def test_a_step_bound_by_the_optimizer_tries_that_first() -> None:
 def test_what_is_not_tried_has_its_reason(
     fields: dict[str, object], options: dict[str, object], reason: str
 ) -> None:
-    given = {"allowed": (), "objective": "time", **options}
-    (one,) = order_levers([lever("x", **fields)], workload(forward=1.0), **given)  # type: ignore[arg-type]
+    (one,) = order_levers([lever("x", **fields)], workload(forward=1.0), {"y": "on"}, **options)  # type: ignore[arg-type]
     assert one.not_tried.startswith(reason)
     assert bool(one.not_tried) == bool(reason)
 

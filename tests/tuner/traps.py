@@ -98,6 +98,7 @@ def _lever(name: str, apply: Any, **claims: Any) -> Lever:
         summary=apply.__doc__,
         risk="safe",
         phases=("data", "forward", "backward", "optimizer", "other"),
+        saves=lambda workload: 0.1,
         values=lambda workload: ("on",),
         applies=lambda workload: Decision(True, "it is a test"),
         edit=lambda value, workload: (),

@@ -65,6 +65,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("forward", "backward", "optimizer"),
+    saves=lambda workload: 0.05,
     values=lambda workload: ("close",),
     applies=applies,
     apply=apply,

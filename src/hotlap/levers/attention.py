@@ -81,6 +81,7 @@ LEVER = Lever(
     bound=5e-3,
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: workload.on_device(0.1),
     values=values,
     applies=applies,
     apply=apply,

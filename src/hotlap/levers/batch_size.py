@@ -128,6 +128,7 @@ LEVER = Lever(
     changes="maths",
     risk="danger zone",
     phases=("data", "transfer", "forward", "backward", "optimizer", "other"),
+    saves=lambda workload: 0.2,
     values=lambda workload: VALUES,
     applies=applies,
     apply=apply,

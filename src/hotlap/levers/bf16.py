@@ -54,6 +54,7 @@ LEVER = Lever(
     bound=2e-2,
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: workload.on_device(0.5),
     values=lambda workload: ("autocast",),
     applies=applies,
     apply=apply,

@@ -167,6 +167,7 @@ LEVER = Lever(
     changes="maths",
     risk="danger zone",
     phases=("data", "transfer", "forward", "backward"),
+    saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

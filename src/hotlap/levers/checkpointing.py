@@ -146,6 +146,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=(),
+    saves=lambda workload: 0.0,
     values=lambda workload: ("blocks",),
     applies=applies,
     apply=apply,

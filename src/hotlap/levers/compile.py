@@ -105,7 +105,7 @@ def values(workload: Workload) -> tuple[str, ...]:
     """CUDA graphs and searches of tilings are for GPUs."""
     if workload.device == "cpu":
         return ("default", "max-autotune")
-    return ("default", "reduce-overhead", "max-autotune", "coordinate-descent")
+    return ("reduce-overhead", "default", "max-autotune", "coordinate-descent")
 
 
 def applies(workload: Workload) -> Decision:
@@ -152,7 +152,7 @@ _OPTIONS = '{"coordinate_descent_tuning": True}'
 
 def cost(value: str) -> float:
     """Tuning of kernels takes minutes, compiling some tens of seconds."""
-    return {"max-autotune": 25.0, "coordinate-descent": 15.0}.get(value, 3.0)
+    return {"max-autotune": 25.0, "coordinate-descent": 15.0}.get(value, 4.0)
 
 
 LEVER = Lever(
@@ -162,6 +162,7 @@ LEVER = Lever(
     bound=5e-3,
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: 0.5 if workload.waits_for_host else 0.35,
     values=values,
     applies=applies,
     apply=apply,

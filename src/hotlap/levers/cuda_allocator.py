@@ -59,6 +59,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=(),
+    saves=lambda workload: 0.0,
     saves_memory=True,
     values=lambda workload: (SETTING,),
     applies=applies,

@@ -63,6 +63,7 @@ LEVER = Lever(
     bound=2e-3,
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: workload.on_device(0.05),
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

@@ -87,6 +87,7 @@ LEVER = Lever(
     bound=1e-5,
     risk="safe",
     phases=("backward",),
+    saves=lambda workload: 0.1,
     values=lambda workload: ("bucket_view", "static_graph", "bucket_50mb", "bucket_100mb"),
     applies=applies,
     apply=apply,

@@ -123,6 +123,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("forward", "backward", "optimizer", "other"),
+    saves=lambda workload: 0.5,
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

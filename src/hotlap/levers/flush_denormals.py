@@ -49,6 +49,7 @@ LEVER = Lever(
     bound=1e-6,
     risk="safe",
     phases=("forward", "backward", "optimizer"),
+    saves=lambda workload: 0.03,
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

@@ -66,6 +66,7 @@ LEVER = Lever(
     bound=1e-5,
     risk="safe",
     phases=("optimizer",),
+    saves=lambda workload: 0.5,
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

@@ -72,6 +72,7 @@ LEVER = Lever(
     bound=1e-3,
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: workload.on_device(0.03),
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

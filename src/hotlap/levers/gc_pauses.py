@@ -65,6 +65,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("data", "forward", "backward", "optimizer", "other"),
+    saves=lambda workload: 0.03,
     values=lambda workload: ("freeze",),
     applies=applies,
     apply=apply,

@@ -63,6 +63,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: workload.on_device(0.05),
     values=lambda workload: ("0.5", "0.8"),
     applies=applies,
     apply=apply,

@@ -62,6 +62,7 @@ LEVER = Lever(
     bound=1e-5,
     risk="safe",
     phases=("forward", "backward"),
+    saves=lambda workload: 0.03,
     values=values,
     applies=applies,
     apply=apply,

@@ -60,6 +60,7 @@ LEVER = Lever(
     new_randomness=True,
     risk="safe",
     phases=("data",),
+    saves=lambda workload: 0.1,
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

@@ -82,6 +82,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("transfer", "data"),
+    saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
     applies=applies,
     apply=apply,

@@ -61,6 +61,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("data",),
+    saves=lambda workload: 0.1,
     values=values,
     applies=applies,
     apply=apply,

@@ -64,6 +64,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("data",),
+    saves=lambda workload: 0.05,
     values=values,
     applies=applies,
     apply=apply,

@@ -35,6 +35,11 @@ def applies(workload: Workload) -> Decision:
     return Decision(True, "fp32 matrix products run without tensor cores")
 
 
+def saves(workload: Workload) -> float:
+    """Little for convolutions, which use it by torch's default."""
+    return workload.on_device(0.05 if workload.n_modules("Conv1d", "Conv2d", "Conv3d") else 0.4)
+
+
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """One line behind the imports."""
     site = workload.models[0].site if workload.models else None
@@ -48,8 +53,10 @@ LEVER = Lever(
     bound=2e-3,
     risk="safe",
     phases=("forward", "backward"),
+    saves=saves,
     values=lambda workload: ("high",),
     applies=applies,
     apply=apply,
     edit=edit,
+    needless_with=("bf16", "fp16"),
 )

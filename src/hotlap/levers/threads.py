@@ -73,6 +73,7 @@ LEVER = Lever(
     bound=1e-5,
     risk="safe",
     phases=("forward", "backward", "optimizer"),
+    saves=lambda workload: 0.2,
     values=values,
     applies=applies,
     apply=apply,

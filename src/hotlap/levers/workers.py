@@ -86,6 +86,7 @@ LEVER = Lever(
     new_randomness=True,
     risk="safe",
     phases=("data",),
+    saves=lambda workload: 0.8,
     values=values,
     applies=applies,
     apply=apply,

@@ -64,6 +64,10 @@ class Trial:
     samples_per_s: float | None
     """Steps a second where samples are unknown."""
     samples_per_step: float | None
+    phases_s: dict[str, float]
+    """Mean seconds a step of each phase; empty where they are unknown."""
+    waits_for_host: bool
+    """Whether the device stood idle in most steps until the host had launched its work."""
     losses: tuple[float | None, ...]
     device_peak_bytes: int | None
     host_peak_bytes: int | None

@@ -24,6 +24,11 @@ from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import Candidate
 
+Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
+"""What is to be tried, the most promising first, given the best settings and a trial of them."""
+
+FOUND_AGAIN = 0.5
+"""Of the first trial's time, with what a compiler made for it still there."""
 WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
 
@@ -45,6 +50,8 @@ class Climb:
     notes: list[str] = field(default_factory=list)
     has_dropout: bool = False
     is_complete: bool = True
+    _last_gain: tuple[Mapping[str, str], Interval] | None = None
+    """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
     """How many times faster the best is than the baseline."""
 
@@ -74,30 +81,55 @@ class Climb:
 
     # Rungs ------------------------------------------------------------------------------------
 
-    def try_all(self, candidates: Sequence[Candidate]) -> None:
-        """Every candidate with each of its values, as long as there is time."""
-        for candidate in candidates:
-            if candidate.not_tried:
-                is_maths = "maths" in candidate.not_tried
+    def try_all(self, order: Order) -> None:
+        """One candidate after another, as long as there is time.
+
+        The order is asked for again each time: what was kept makes another step of it, in which
+        other things take long.
+        """
+        considered: set[tuple[str, str]] = set()
+        while True:
+            candidates = order(self.best, self.bench.trials[key_of(self.best)][0])
+            one = next((c for c in candidates if _is_next(c, considered, self.best)), None)
+            if one is None:
+                break
+            considered.add((one.lever.name, one.value))
+            if self.bench.time_left() > self._time_for(one):
+                self._try(one.lever, one.value)
+            else:
+                self.is_complete = False
+                reason = "the budget was used up"
+                self.rungs.append(_untried(one.lever, one.value, "not tried", reason))
+        names = {name for name, _ in considered}
+        for one in candidates:
+            if one.not_tried and one.lever.name not in names:
+                is_maths = "maths" in one.not_tried
                 state: RungState = "not allowed" if is_maths else "not applicable"
-                self._add(_untried(candidate.lever, "", state, candidate.not_tried))
-                continue
-            missing = [name for name in candidate.only_with if name not in self.best]
-            if missing:
-                reason = f"of use together with {', '.join(missing)} only"
-                self._add(_untried(candidate.lever, "", "not applicable", reason))
-                continue
-            for value in candidate.values:
-                if self.best.get(candidate.lever.name) == value:
-                    continue  # another lever needed it and brought it in
-                # What is kept has to be proven at the end: that time is not given away.
-                reserve = 2 + len(self.best)
-                if self.bench.has_time_for(reserve + candidate.lever.cost(value)):
-                    self._try(candidate.lever, value)
-                else:
-                    self.is_complete = False
-                    reason = "the budget was used up"
-                    self.rungs.append(_untried(candidate.lever, value, "not tried", reason))
+                self._add(_untried(one.lever, "", state, one.not_tried))
+
+    def _time_for(self, candidate: Candidate) -> float:
+        """Seconds to try it, and to prove at the end what is kept then: none are given away.
+
+        To try it: a trial, and the best once more. To prove it: baseline and best once more, and
+        the best without each of its levers; without the last one it has just been measured.
+        """
+        usual = candidate.lever.cost(candidate.value) * self.bench.typical_trial_s()
+        trial_s = max(usual, self._longest_s())
+        n_left_out = len(self.best)
+        return (1 + n_left_out) * trial_s + 2 * self._again_s(self.best) + self._again_s({})
+
+    def _again_s(self, settings: Mapping[str, str]) -> float:
+        """How long it takes to measure settings again: compilers find their first results then."""
+        trials = self.bench.trials[key_of(settings)]
+        is_slow = any(self.levers[n].cost(v) > 1 for n, v in settings.items())
+        return trials[-1].total_s * (FOUND_AGAIN if is_slow and len(trials) == 1 else 1.0)
+
+    def _longest_s(self) -> float:
+        """How long a trial with most of the best settings may take: compilers start anew."""
+        slow = {(n, v) for n, v in self.best.items() if self.levers[n].cost(v) > 1}
+        trials = [t for key, ts in self.bench.trials.items() if slow & set(key) for t in ts]
+        longest = max((t.total_s for t in trials if t.state == "ok"), default=0.0)
+        return max(longest, self.bench.typical_trial_s())
 
     def _try(self, lever: Lever, value: str) -> None:
         others = {k: v for k, v in self.best.items() if k not in lever.instead_of}
@@ -137,6 +169,7 @@ class Climb:
             reason = self._why(gain, kept, settings, lever)
         rung = self._rung(lever, value, trial, verdict, state, reason, gain)
         if kept:
+            self._last_gain = (self.best, gain)
             self._keep(lever, settings)
         self._add(replace(rung, kept=kept))
 
@@ -189,19 +222,35 @@ class Climb:
 
     def leave_one_out(self) -> None:
         """Take each kept lever away once; what is not missed then is a passenger and goes."""
-        if len(self.best) > 1 and self.bench.has_time_for(2):
+        if len(self.best) > 1 and self._has_time_to_leave_out():
             self.bench.measure(self.best)
         for name in list(self.best):
             if len(self.best) == 1:
                 break  # without it is the baseline, which is measured again in any case
-            if not self.bench.has_time_for(2):
+            if self._was_kept_last(name):
+                continue
+            if not self._has_time_to_leave_out():
                 self.is_complete = False
                 self.notes.append("contributions were not all measured: the budget was used up")
                 return
             self._leave_out(name)
 
+    def _was_kept_last(self, name: str) -> bool:
+        """Whether nothing changed since it was kept: what it is worth was measured then."""
+        if self._last_gain is None or self._last_gain[0] != self._without(name):
+            return False
+        self._contribute(name, self._last_gain[1], "")
+        return True
+
+    def _without(self, name: str) -> dict[str, str]:
+        return {key: value for key, value in self.best.items() if key != name}
+
+    def _has_time_to_leave_out(self) -> bool:
+        end_s = self._again_s({}) + self._again_s(self.best)
+        return self.bench.time_left() > end_s + self._longest_s()
+
     def _leave_out(self, name: str) -> None:
-        without = {key: value for key, value in self.best.items() if key != name}
+        without = self._without(name)
         trial = self.bench.measure(without)
         if trial.state != "ok":
             self._contribute(name, None, f"without it: {trial.state}, {trial.reason}")
@@ -209,7 +258,7 @@ class Climb:
         gain = ratio(
             self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
         )
-        if gain.low <= 1.0 < gain.high and self.bench.has_time_for(4):
+        if gain.low <= 1.0 < gain.high and self._has_time_to_leave_out():
             self.bench.measure(self.best)
             self.bench.measure(without)
             gain = ratio(
@@ -242,7 +291,7 @@ class Climb:
         """Baseline and best once more, side by side: the ratio that is claimed."""
         if not self.best:
             return
-        if self.bench.has_time_for(2):
+        if self.bench.time_left() > self._again_s({}) + self._again_s(self.best):
             self.bench.measure({})
             self.bench.measure(self.best)
         result = self.ratio_so_far()
@@ -307,6 +356,14 @@ class Climb:
 def memory_of(trial: Trial) -> int | None:
     """Peak bytes on the device; on the host where there is no device."""
     return trial.device_peak_bytes or trial.host_peak_bytes
+
+
+def _is_next(
+    candidate: Candidate, considered: set[tuple[str, str]], best: Mapping[str, str]
+) -> bool:
+    pair = (candidate.lever.name, candidate.value)
+    # What another lever needed and brought in is there already.
+    return not candidate.not_tried and pair not in considered and pair not in best.items()
 
 
 def _untried(lever: Lever, value: str, state: RungState, reason: str) -> Rung:

@@ -1,13 +1,14 @@
 """Which levers to try, and in what order.
 
 The order comes from where the step's time goes: a step that waits for data tries the loader first.
-This is the one function that findings of the doctor can replace.
+It is asked for again whenever something was kept, with the phases that the step has then. This is
+the one function that findings of the doctor can replace.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hotlap.levers.common.lever import Lever
@@ -15,47 +16,67 @@ from hotlap.levers.common.workload import Workload
 
 MIN_SHARE = 0.02
 """Of the step: what a lever can shorten must take this much, or it can gain next to nothing."""
+NEXT_VALUE = 0.5
+"""What a lever's next value promises, of what the one before it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A lever to try, with its values; or why it is not tried."""
+    """A lever to try with a value; or why it is not tried."""
 
     lever: Lever
-    values: tuple[str, ...]
+    value: str
     not_tried: str = ""
-    only_with: tuple[str, ...] = ()
-    """Levers of which one has to be in the best settings already."""
 
 
 def order_levers(
-    levers: Sequence[Lever], workload: Workload, allowed: Iterable[str], objective: str
+    levers: Sequence[Lever],
+    workload: Workload,
+    kept: Mapping[str, str],
+    allowed: Iterable[str] = (),
+    objective: str = "time",
 ) -> list[Candidate]:
-    """Candidates first, by the share of the step they can shorten; then those not tried."""
-    candidates = [_candidate(lever, workload, set(allowed), objective) for lever in levers]
-    tried = [one for one in candidates if not one.not_tried]
-    # Sorting keeps the order of LEVERS among equals; what is promised is rounded, so that noise in
-    # the phases does not shuffle levers that concern about as much of the step.
-    tried.sort(key=lambda one: -round(_promise(one.lever, workload), 1))
-    return tried + [one for one in candidates if one.not_tried]
+    """Candidates first, by the share of the step that they promise to save; then those not tried.
+
+    Sorting keeps the order of LEVERS among equals; what is promised is rounded, so that noise in
+    the phases does not shuffle levers that concern about as much of the step.
+    """
+    ranked: list[tuple[float, Candidate]] = []
+    not_tried = []
+    for lever in levers:
+        reason = _why_not(lever, workload, kept, set(allowed), objective)
+        if reason:
+            not_tried.append(Candidate(lever, "", reason))
+            continue
+        for i, value in enumerate(lever.values(workload)):
+            promise = _promise(lever, workload) * NEXT_VALUE**i / math.sqrt(lever.cost(value))
+            ranked.append((round(promise, 2), Candidate(lever, value)))
+    ranked.sort(key=lambda pair: -pair[0])
+    return [candidate for _, candidate in ranked] + not_tried
 
 
 def _promise(lever: Lever, workload: Workload) -> float:
-    """A lever made for one phase does more for it than one that helps everywhere a little."""
-    return workload.share(*lever.phases) / math.sqrt(max(len(lever.phases), 1))
+    return workload.share(*lever.phases) * lever.saves(workload)
 
 
-def _candidate(lever: Lever, workload: Workload, allowed: set[str], objective: str) -> Candidate:
+def _why_not(
+    lever: Lever, workload: Workload, kept: Mapping[str, str], allowed: set[str], objective: str
+) -> str:
+    """Why a lever is not worth a trial now; empty where it is."""
     decision = lever.applies(workload)
     if not decision.yes:
-        return Candidate(lever, (), decision.reason)
+        return decision.reason
     if lever.changes == "maths" and lever.name not in allowed:
-        return Candidate(lever, (), f"it changes the maths; `--allow {lever.name}` tries it")
+        return f"it changes the maths; `--allow {lever.name}` tries it"
     if not lever.phases and not (lever.saves_memory and objective == "memory"):
-        return Candidate(lever, (), "it saves memory and no time; `--objective memory` tries it")
+        return "it saves memory and no time; `--objective memory` tries it"
     share = workload.share(*lever.phases)
     if objective == "time" and lever.phases and share < MIN_SHARE and lever.name not in allowed:
-        return Candidate(lever, (), f"what it can shorten is {share:.0%} of the step")
-    values = lever.values(workload)
-    reason = "" if values else "no value of it is worth a trial here"
-    return Candidate(lever, values, reason, lever.only_with(workload))
+        return f"what it can shorten is {share:.0%} of the step"
+    missing = [name for name in lever.only_with(workload) if name not in kept]
+    if missing:
+        return f"of use together with {', '.join(missing)} only"
+    better = [name for name in lever.needless_with if name in kept]
+    if better:
+        return f"{better[0]} leaves nothing for it to do"
+    return "" if lever.values(workload) else "no value of it is worth a trial here"

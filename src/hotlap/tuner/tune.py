@@ -112,7 +112,7 @@ class Tuning:
                 self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
                 self.watcher.baseline(first, self.workload)
-                climb.try_all(self._candidates())
+                climb.try_all(self._order)
                 climb.leave_one_out()
                 climb.conclude()
                 if not climb.is_complete:
@@ -198,15 +198,14 @@ class Tuning:
         """What the baseline was seen to do decides which levers apply."""
         run_folder = Path(baseline.run)
         run = Run.read(run_folder)
-        phases = run.phases_s
-        shares = {name: getattr(phases, name) for name in phases.__slots__} if phases else {}
         self.workload = workload_from(
             read_events(run_folder),
-            shares,
+            baseline.phases_s,
             self.workload.n_cpus,
             run.world_size or 1,
             self.workload.cpu_flags,
         )
+        self.workload = replace(self.workload, waits_for_host=baseline.waits_for_host)
 
     def _state_folder(self) -> Path:
         words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]
@@ -223,15 +222,19 @@ class Tuning:
             return lambda trial: 1 / energy if (energy := trial.energy_per_sample_j) else None
         return rate
 
-    def _candidates(self) -> Sequence[Candidate]:
+    def _order(self, kept: Settings, trial: Trial) -> Sequence[Candidate]:
+        """What to try on top of the levers that are kept, after a look at a trial of them."""
         request = self.request
+        workload = replace(
+            self.workload, phases_s=trial.phases_s, waits_for_host=trial.waits_for_host
+        )
         chosen = [
             lever
             for lever in self.levers
             if lever.name not in request.skipped
             and (not request.only or lever.name in request.only)
         ]
-        return order_levers(chosen, self.workload, request.allowed, request.objective)
+        return order_levers(chosen, workload, kept, request.allowed, request.objective)
 
     def _needed_value(self, lever: Lever) -> str | None:
         values = lever.values(self.workload) if lever.applies(self.workload).yes else ()

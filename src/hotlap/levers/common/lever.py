@@ -43,6 +43,9 @@ class Lever:
     risk: Risk
     phases: tuple[str, ...]
     """The phases of the step that it can shorten; empty where it only saves memory."""
+    saves: Callable[[Workload], float]
+    """The part of these phases that it saves where it works: a guess, by which it waits its turn.
+    """
     values: Callable[[Workload], tuple[str, ...]]
     """The values worth trying on this workload, the most promising first."""
     applies: Callable[[Workload], Decision]
@@ -65,6 +68,8 @@ class Lever:
     """Levers without which there is nothing for it to do on this workload."""
     instead_of: tuple[str, ...] = field(default=())
     """Levers that it takes the place of: they are left out when it is tried."""
+    needless_with: tuple[str, ...] = field(default=())
+    """Levers that leave nothing for it to do: not tried where one of them is kept."""
     cost: Callable[[str], float] = lambda value: 1.0
     """How many times longer than a usual trial one with this value takes: compilers need time."""
     saves_memory: bool = False

@@ -45,6 +45,7 @@ NOISE = Lever(
     changes="maths",
     risk="danger zone",
     phases=(),
+    saves=lambda workload: 0.0,
     values=lambda workload: (HALF_PRECISION,),
     applies=lambda workload: Decision(False, "it is the guard's yardstick"),
     apply=apply,

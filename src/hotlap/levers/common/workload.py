@@ -57,12 +57,18 @@ class Workload:
     """Where `backward` is called from."""
     uses_scaler: bool = False
     phases_s: dict[str, float] = field(default_factory=dict)
-    """Of the baseline's Run."""
+    """Of the best settings so far; of the baseline at first."""
+    waits_for_host: bool = False
+    """Whether the device waits for the host: faster kernels gain nothing then."""
 
     def share(self, *phases: str) -> float:
         """The part of the step that these phases take."""
         total = sum(self.phases_s.values())
         return sum(self.phases_s.get(name, 0.0) for name in phases) / total if total else 0.0
+
+    def on_device(self, saved: float) -> float:
+        """What a lever saves that makes kernels faster: next to nothing if the host is slower."""
+        return 0.01 if self.waits_for_host else saved
 
     def n_modules(self, *kinds: str) -> int:
         """How many modules of these classes the models hold."""
