@@ -70,6 +70,7 @@ class World:
             last_lines=() if state == "ok" else ("the last words",),
             total_s=5.0,
             n_steps=42,
+            is_cut=True,
             step_s=steps if state == "ok" else (),
             samples_per_s=16 / step_s,
             samples_per_step=16.0,

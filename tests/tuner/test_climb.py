@@ -73,6 +73,15 @@ def test_what_was_kept_last_is_not_measured_again_without_it() -> None:
     assert rung_of(one, "a").contribution == pytest.approx(1.5, rel=0.08)
 
 
+def test_noise_is_measured_when_the_first_lever_rounds_with_what_changes_nothing() -> None:
+    rounding = lever("r", changes="rounding", bound=1e-2)
+    one = climb(World({"a": 1.5, "r": 1.5}), [A, rounding])
+    (noisy,) = [key for key in one.bench.trials if ("_noise", "0.01") in key]
+    assert noisy == (("_noise", "0.01"), ("a", "on"))
+    assert one.reference.noisy is not None
+    assert climb(World({"a": 1.5}), [A]).reference.noisy is None
+
+
 def test_the_order_is_asked_for_again_with_what_was_kept() -> None:
     """B is of use to a step with A alone: it is tried once A is kept."""
     asked = []

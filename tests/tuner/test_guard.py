@@ -25,7 +25,9 @@ HONEST = ["bf16", "channels_last", "fused_optimizer", "foreach_optimizer", "hone
 N_SEEDS = 20
 
 
-def trial(losses: list[float], fingerprints: list[dict[str, Any]] | None = None) -> Trial:
+def trial(
+    losses: list[float], fingerprints: list[dict[str, Any]] | None = None, is_cut: bool = True
+) -> Trial:
     """A trial that ran to its end."""
     return Trial(
         levers={},
@@ -35,6 +37,7 @@ def trial(losses: list[float], fingerprints: list[dict[str, Any]] | None = None)
         last_lines=(),
         total_s=1.0,
         n_steps=len(losses),
+        is_cut=is_cut,
         step_s=(0.1,) * len(losses),
         samples_per_s=160.0,
         samples_per_step=16.0,
@@ -124,7 +127,11 @@ def test_a_baseline_that_does_not_repeat_itself_allows_as_much() -> None:
 @pytest.mark.parametrize("claim", [NOTHING, ROUNDING, Claim("nothing", 0.0, True)])
 def test_another_number_of_steps_or_samples_is_another_training(claim: Claim) -> None:
     base = [trial(LOSSES), trial(LOSSES)]
-    assert "39 steps instead of 40" in judge(Reference(base), trial(LOSSES[:-1]), claim).text
+    shorter = trial(LOSSES[:-1], is_cut=False)
+    assert "39 steps instead of 40" in judge(Reference(base), shorter, claim).text
+    longer, whole = trial([*LOSSES, 0.1]), trial(LOSSES, is_cut=False)
+    assert "41 steps instead of 40" in judge(Reference([whole, whole]), longer, claim).text
+    assert judge(Reference(base), longer, claim).same  # the baseline was cut, it could go on
     half = replace(trial(LOSSES), samples_per_step=8.0)
     assert judge(Reference(base), half, claim).text == "8 samples a step instead of 16"
 

@@ -59,6 +59,8 @@ class Trial:
     total_s: float
     n_steps: int
     """All steps that were made, warm-up included."""
+    is_cut: bool
+    """Whether hotlap ended it after these steps; else it came to its own end."""
     step_s: tuple[float, ...]
     """Length of each measured step."""
     samples_per_s: float | None

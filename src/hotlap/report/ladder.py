@@ -127,7 +127,7 @@ def _result(ladder: Ladder) -> list[str]:
 
 def _contribution(rung: Rung) -> str:
     if rung.contribution is None:
-        return rung.reason
+        return f"not measured; when it was kept {rung.reason}"
     interval = ""
     if rung.contribution_low and rung.contribution_high:
         interval = f" [{rung.contribution_low:.2f}, {rung.contribution_high:.2f}]"

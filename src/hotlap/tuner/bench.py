@@ -45,6 +45,8 @@ class Bench:
     log: Path | None = None
     n_steps: int = FIRST_STEPS
     n_warmup: int = N_WARMUP
+    queue: Callable[[Settings], int] = lambda settings: 0
+    """Further warm-up steps that these settings need."""
     fixed_steps: bool = False
     on_start: Callable[[Settings], None] = lambda settings: None
     began: float = field(default_factory=time.monotonic)
@@ -72,7 +74,8 @@ class Bench:
         else:
             self.on_start(settings)
             limit_s = self.time_limit(settings)
-            trial = self.make(settings, seed, self.n_steps, self.n_warmup, limit_s)
+            n_warmup = self.n_warmup + self.queue(settings)
+            trial = self.make(settings, seed, self.n_steps, n_warmup, limit_s)
             self._write(trial)
         self.trials.setdefault(key_of(settings), []).append(trial)
         return trial

@@ -1,9 +1,10 @@
 """The climb: baseline, one lever at a time, and each kept one taken away again at the end.
 
 baseline, twice                         what is to be beaten, and how well it repeats itself
-baseline with noise on its gradients    how far rounding drives this training apart
 for each lever and value, in order:
     a trial on top of the best so far   ends badly, or is another training: a state, go on
+    if it rounds, and none did before:  how far rounding drives this training apart: the baseline
+                                        once more, with noise on its gradients
     faster than the best so far?        the best is measured again, so that drift is no gain
     outside the noise?                  kept, and `hotlap.toml` is written
 leave one out                           each kept lever's real contribution; passengers go
@@ -49,6 +50,7 @@ class Climb:
     reference: Reference = field(default_factory=lambda: Reference([]))
     notes: list[str] = field(default_factory=list)
     has_dropout: bool = False
+    _has_noise: bool = False
     is_complete: bool = True
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
@@ -57,18 +59,16 @@ class Climb:
 
     # The baseline -----------------------------------------------------------------------------
 
-    def measure_baseline(self, n_warmup: int = 0) -> Trial:
+    def measure_baseline(self) -> Trial:
         """The command as it is, twice; not counting a first look that was too short or too long."""
         first = self.bench.trials[()][0] if self.bench.trials else self.look()
-        before = (self.bench.n_steps, self.bench.n_warmup)
+        before = self.bench.n_steps
         self.bench.choose_steps(first)
-        self.bench.n_warmup = max(self.bench.n_warmup, n_warmup)
-        if (self.bench.n_steps, self.bench.n_warmup) != before and first.n_steps >= before[0]:
+        is_other = self.bench.n_steps != before and first.n_steps >= before
+        if is_other or self.bench.queue({}):  # of which the first look did not know
             self.bench.trials[()].clear()
             first = self.look()
-        again = self.look()
-        noisy = self.bench.measure({noise.NAME: noise.HALF_PRECISION})
-        self.reference = Reference([first, again], noisy if noisy.state == "ok" else None)
+        self.reference = Reference([first, self.look()])
         return first
 
     def look(self) -> Trial:
@@ -121,12 +121,16 @@ class Climb:
     def _again_s(self, settings: Mapping[str, str]) -> float:
         """How long it takes to measure settings again: compilers find their first results then."""
         trials = self.bench.trials[key_of(settings)]
-        is_slow = any(self.levers[n].cost(v) > 1 for n, v in settings.items())
-        return trials[-1].total_s * (FOUND_AGAIN if is_slow and len(trials) == 1 else 1.0)
+        is_first = self._slow(settings) and len(trials) == 1
+        return trials[-1].total_s * (FOUND_AGAIN if is_first else 1.0)
+
+    def _slow(self, settings: Mapping[str, str]) -> set[tuple[str, str]]:
+        """The levers among these that take long to start."""
+        return {(n, v) for n, v in settings.items() if self.levers[n].cost(v) > 1}
 
     def _longest_s(self) -> float:
         """How long a trial with most of the best settings may take: compilers start anew."""
-        slow = {(n, v) for n, v in self.best.items() if self.levers[n].cost(v) > 1}
+        slow = self._slow(self.best)
         trials = [t for key, ts in self.bench.trials.items() if slow & set(key) for t in ts]
         longest = max((t.total_s for t in trials if t.state == "ok"), default=0.0)
         return max(longest, self.bench.typical_trial_s())
@@ -186,8 +190,28 @@ class Climb:
         limit = self.memory_limit_bytes
         if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
             return "oom", "it takes more memory than the limit", None
-        verdict = judge(self.reference, trial, self._claim(settings))
+        claim = self._claim(settings)
+        if claim.changes == "rounding" and not claim.new_randomness:
+            self._measure_noise()
+        verdict = judge(self.reference, trial, claim)
         return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
+
+    def _measure_noise(self) -> None:
+        """Have the baseline run with noise, once: the first lever that rounds is judged by it.
+
+        With levers that are kept and change nothing it is the same training, and faster.
+        """
+        if self._has_noise:
+            return
+        self._has_noise = True
+        exact = {
+            name: value
+            for name, value in self.best.items()
+            if self._claim({name: value}) == Claim("nothing", 0.0, False)
+        }
+        noisy = self.bench.measure({**exact, noise.NAME: noise.HALF_PRECISION})
+        if noisy.state == "ok":
+            self.reference = replace(self.reference, noisy=noisy)
 
     def _fits(self, settings: Mapping[str, str]) -> bool:
         trials = self.bench.trials.get(key_of(settings), [])
@@ -222,14 +246,14 @@ class Climb:
 
     def leave_one_out(self) -> None:
         """Take each kept lever away once; what is not missed then is a passenger and goes."""
-        if len(self.best) > 1 and self._has_time_to_leave_out():
+        if len(self.best) > 1 and self._has_time_to_leave_out(next(iter(self.best))):
             self.bench.measure(self.best)
         for name in list(self.best):
             if len(self.best) == 1:
                 break  # without it is the baseline, which is measured again in any case
             if self._was_kept_last(name):
                 continue
-            if not self._has_time_to_leave_out():
+            if not self._has_time_to_leave_out(name):
                 self.is_complete = False
                 self.notes.append("contributions were not all measured: the budget was used up")
                 return
@@ -245,9 +269,15 @@ class Climb:
     def _without(self, name: str) -> dict[str, str]:
         return {key: value for key, value in self.best.items() if key != name}
 
-    def _has_time_to_leave_out(self) -> bool:
+    def _has_time_to_leave_out(self, name: str) -> bool:
+        """With enough left for baseline and best once more."""
+        without = self._without(name)
+        if self.bench.trials.get(key_of(without)):
+            trial_s = self._again_s(without)
+        else:
+            trial_s = self._longest_s() if self._slow(without) else self.bench.typical_trial_s()
         end_s = self._again_s({}) + self._again_s(self.best)
-        return self.bench.time_left() > end_s + self._longest_s()
+        return self.bench.time_left() > end_s + trial_s
 
     def _leave_out(self, name: str) -> None:
         without = self._without(name)
@@ -258,7 +288,7 @@ class Climb:
         gain = ratio(
             self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
         )
-        if gain.low <= 1.0 < gain.high and self._has_time_to_leave_out():
+        if gain.low <= 1.0 < gain.high and self._has_time_to_leave_out(name):
             self.bench.measure(self.best)
             self.bench.measure(without)
             gain = ratio(

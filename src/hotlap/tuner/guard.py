@@ -81,7 +81,8 @@ class Reference:
 def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     """Compare a trial that ran to its end with the baseline."""
     first = reference.baselines[0]
-    if trial.n_steps != first.n_steps:
+    shorter, longer = sorted((first, trial), key=lambda one: one.n_steps)
+    if shorter.n_steps < longer.n_steps and not shorter.is_cut:
         return Verdict(False, f"{trial.n_steps} steps instead of {first.n_steps}")
     if claim.changes == "maths":
         return _judge_maths(first, trial)

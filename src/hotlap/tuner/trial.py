@@ -206,6 +206,7 @@ def _trial(
         last_lines=() if state == "ok" else last_lines,
         total_s=total_s,
         n_steps=run.steps.measured + run.steps.warmup if run else 0,
+        is_cut=run is not None and run.status == "cut",
         step_s=tuple(measured_steps(run, ranks)) if run and run.step_s else (),
         samples_per_s=rate,
         samples_per_step=_samples_per_step(run),

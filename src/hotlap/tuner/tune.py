@@ -26,7 +26,7 @@ from hotlap.levers.common.workload import (
 from hotlap.machine.host import cpu_flags, describe_host
 from hotlap.records.ladder import Ladder, Rate, Rung, Trial
 from hotlap.records.run import Run
-from hotlap.tuner.bench import FIRST_STEPS, N_WARMUP, Bench, Score, Settings, rate
+from hotlap.tuner.bench import FIRST_STEPS, Bench, Score, Settings, rate
 from hotlap.tuner.climb import Climb, memory_of
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import Scratch
@@ -108,7 +108,7 @@ class Tuning:
             status = "complete"
             try:
                 self.learn(climb.look())
-                first = climb.measure_baseline(self._queue())
+                first = climb.measure_baseline()
                 self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
                 self.watcher.baseline(first, self.workload)
@@ -169,6 +169,7 @@ class Tuning:
             min(TRIAL_S, self.request.budget_s / SHARE_OF_TRIAL),
             log=log,
             n_steps=self.request.steps or FIRST_STEPS,
+            queue=self._queue,
             fixed_steps=self.request.steps is not None,
             on_start=self.watcher.started,
         )
@@ -184,15 +185,11 @@ class Tuning:
                 )
         return bench
 
-    def _queue(self) -> int:
+    def _queue(self, settings: Settings) -> int:
         """Warm-up steps in which workers empty what they loaded ahead while the first step ran."""
-        workers = max((int(v) for v in self._worker_values()), default=0)
-        return N_WARMUP + BATCHES_AHEAD * workers if workers else 0
-
-    def _worker_values(self) -> tuple[str, ...]:
-        lever = next((lever for lever in self.levers if lever.name == "workers"), None)
-        applies = lever is not None and lever.applies(self.workload).yes
-        return lever.values(self.workload) if lever is not None and applies else ()
+        own = [loader.facts.get("num_workers", 0) for loader in self.workload.loaders]
+        n_workers = max(int(n) for n in (settings.get("workers", 0), *own))
+        return n_workers * int(settings.get("prefetch_factor", BATCHES_AHEAD))
 
     def learn(self, baseline: Trial) -> None:
         """What the baseline was seen to do decides which levers apply."""
