@@ -1,0 +1,11 @@
+"""Several processes that train as one.
+
+launch.py       how this process was started (srun, torchrun, mpirun, alone), and how it joins
+slurm_step.py   what Slurm's variables say about a step of srun's
+variables.py    launchers' variables, read strictly
+collectives.py  `python -m …`: what ranks can say to each other, checked and timed
+exchanges.py    the operations, with numbers whose result is known beforehand
+mesh.py         how ranks are arranged, and which of them share what
+parallelise.py  a model over the ranks of a mesh: tensor parallel, sharded, replicated
+pipeline.py     its layers over ranks, with micro-batches under way in all of them
+"""

@@ -1,0 +1,112 @@
+"""The mesh: how ranks are arranged, and which of them share what.
+
+    pp       stages of the pipeline: each holds a part of the layers
+    dp       replicas: each holds the whole, gradients are averaged
+    shard    parts: parameters, gradients and optimizer state are cut over them (FSDP)
+    tp       tensor parallel: each layer's matrices are cut over them
+
+They are nested in this order, the innermost with neighbouring ranks: tensor parallel talks most and
+stays within a node. `dp=2 shard=4` is hybrid sharding.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hotlap.errors import UsageError
+
+DIMENSIONS = ("pp", "dp", "shard", "tp")
+Schedule = Literal["gpipe", "1f1b", "interleaved"]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSettings:
+    """How many ranks go into each dimension; what is left of the world goes into dp."""
+
+    pp: int = 1
+    dp: int = 0
+    """0 stands for all ranks that the other dimensions leave."""
+    shard: int = 1
+    tp: int = 1
+    sequence_parallel: bool = False
+    """With tp: what lies between the cut layers is cut too, along the sequence."""
+    schedule: Schedule = "1f1b"
+    """Of the pipeline."""
+    micro_batches: int = 0
+    """Into which a pipeline cuts a batch; 0 stands for twice the stages."""
+    static_graph: bool = True
+    """DDP: the same parameters take part in every step."""
+    bucket_mib: int = 25
+    """DDP: gradients are sent in parcels of this size."""
+    sync_batchnorm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A mesh for a world of a certain size, seen from one rank."""
+
+    settings: MeshSettings
+    sizes: dict[str, int]
+    coordinates: dict[str, int]
+
+    @property
+    def n_data(self) -> int:
+        """How many ranks see different data."""
+        return self.sizes["dp"] * self.sizes["shard"]
+
+    @property
+    def data_rank(self) -> int:
+        """Which of them this one is."""
+        return self.coordinates["dp"] * self.sizes["shard"] + self.coordinates["shard"]
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={self.sizes[name]}" for name in DIMENSIONS)
+
+
+def parse_mesh(text: str, settings: MeshSettings) -> MeshSettings:
+    """The settings with what `dp=4 shard=2` says in the place of their own."""
+    given: dict[str, int] = {}
+    for word in text.split():
+        match = re.fullmatch(r"(\w+)=(\d+)", word)
+        if match is None or match[1] not in DIMENSIONS or int(match[2]) < 1:
+            raise UsageError(
+                f"mesh: '{word}' was found; it takes words like dp=4 or tp=2, "
+                f"of {', '.join(DIMENSIONS)}"
+            )
+        given[match[1]] = int(match[2])
+    return replace(settings, **given)  # type: ignore[arg-type]
+
+
+def lay_out(settings: MeshSettings, rank: int, world_size: int) -> Layout:
+    """The place of a rank; the sizes have to make up the world."""
+    others = settings.pp * settings.shard * settings.tp
+    dp = settings.dp or max(1, world_size // others)
+    sizes = {"pp": settings.pp, "dp": dp, "shard": settings.shard, "tp": settings.tp}
+    if others * dp != world_size:
+        raise UsageError(
+            f"mesh: pp={settings.pp} dp={dp} shard={settings.shard} tp={settings.tp} is for "
+            f"{others * dp} ranks, and there are {world_size}"
+        )
+    _check(settings, sizes)
+    return Layout(settings, sizes, _coordinates(rank, sizes))
+
+
+def _coordinates(rank: int, sizes: dict[str, int]) -> dict[str, int]:
+    coordinates = {}
+    for name in reversed(DIMENSIONS):
+        rank, coordinates[name] = divmod(rank, sizes[name])
+    return coordinates
+
+
+def _check(settings: MeshSettings, sizes: dict[str, int]) -> None:
+    is_interleaved = sizes["pp"] > 1 and settings.schedule == "interleaved"
+    if is_interleaved and sizes["dp"] * sizes["shard"] > 1:
+        raise UsageError(
+            "mesh.schedule is interleaved; with dp or shard it has to be 1f1b or gpipe"
+        )
+    if sizes["pp"] > 1 and settings.sequence_parallel:
+        raise UsageError("mesh.sequence_parallel: it cannot be had together with a pipeline")
+    if settings.sequence_parallel and sizes["tp"] == 1:
+        raise UsageError("mesh.sequence_parallel: it needs tensor parallelism, and tp is 1")

@@ -1,0 +1,237 @@
+"""From settings to everything that a training consists of, in the order in which it has to be made.
+
+The order matters: the model is made from the seed on every rank alike, then moved, cast, told to
+recompute, compiled, and only then cut over ranks; the optimizer is made of what is left on this
+rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from hotlap.data.augment import Augment
+from hotlap.data.feed import Feed, build_feed
+from hotlap.data.synthetic import ImageInput, ModelInput, TokenInput
+from hotlap.distributed.launch import Launch
+from hotlap.distributed.mesh import Layout, MeshSettings, lay_out
+from hotlap.distributed.parallelise import build_mesh, parallelise, repeated_blocks
+from hotlap.distributed.pipeline import Pipeline, cut, merged
+from hotlap.models.build import build_model
+from hotlap.models.checkpointing import checkpoint_blocks
+from hotlap.trainer.ema import Ema, EmaSettings
+from hotlap.trainer.optimizers.build import build_optimizer
+from hotlap.trainer.precision import Arithmetic, cast, choose_device, set_up
+from hotlap.trainer.schedules import scaled_lr
+from hotlap.trainer.settings import TrainSettings
+
+WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+
+
+@dataclass(slots=True)
+class Training:
+    """What the loop works with."""
+
+    settings: TrainSettings
+    launch: Launch
+    layout: Layout
+    arithmetic: Arithmetic
+    model: nn.Module
+    """As it is called: cut, replicated, compiled."""
+    bare: nn.Module
+    """The model itself, inside of what replicates it."""
+    optimizer: torch.optim.Optimizer
+    average: Ema | None
+    feed: Feed
+    augment: Augment
+    validation: Feed | None
+    normalise: Augment
+    """For validation: what it leaves of the augmentation."""
+    base_lr: float
+    pipeline: Pipeline | None
+    """Where the layers are cut over ranks; then `model` is the stages of this one."""
+    data_group: Any
+    """Ranks that see different data; None for one."""
+    figures_group: Any
+    """Ranks that know a part of the figures; None for one."""
+    stages_group: Any
+    """Ranks that hold the other layers; None where this one holds all."""
+    cpu_group: Any
+    """All ranks, talking over the CPU; None for one process."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.arithmetic.device
+
+    def prepare(self, inputs: Tensor, targets: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """A batch as the model takes it; `number` counts the batches of the whole training."""
+        inputs, targets = self.augment(inputs, targets, number)
+        return self._in_form(inputs), targets
+
+    def prepare_validation(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for a batch that is not trained on."""
+        inputs, targets = self.normalise(inputs, targets, 0)
+        return self._in_form(inputs), targets
+
+    def _in_form(self, inputs: Tensor) -> Tensor:
+        if inputs.dim() != 4:
+            return inputs
+        compute = self.settings.compute
+        is_last = compute.channels_last
+        form = torch.channels_last if is_last else torch.contiguous_format
+        dtype = torch.bfloat16 if compute.precision == "pure-bf16" else inputs.dtype
+        return inputs.to(dtype).contiguous(memory_format=form)
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "tokens" if self.settings.loop.task == "text" else "images"
+
+    @property
+    def may_be_padded(self) -> bool:
+        """Whether some targets of a training batch may count for nothing."""
+        return bool(self.settings.data.tokens_per_batch) or not self.settings.data.drop_last
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last update."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def sizes(self, epoch: int) -> dict[str, int | None]:
+        """Image size and batch of an epoch, where a phase changes them."""
+        sizes: dict[str, int | None] = {"image_size": None, "batch_size": None}
+        for phase in sorted(self.settings.loop.phases, key=lambda phase: phase.from_epoch):
+            if phase.from_epoch <= epoch:
+                sizes["image_size"] = phase.image_size or sizes["image_size"]
+                sizes["batch_size"] = phase.batch or sizes["batch_size"]
+        return sizes
+
+    def n_batches(self, epoch: int) -> int:
+        """Of an epoch, on each rank."""
+        batch = self.sizes(epoch)["batch_size"]
+        return self.feed.n_batches if batch is None else self.feed.n_batches_of(batch)
+
+
+def build(settings: TrainSettings, launch: Launch) -> Training:
+    """Everything, on this rank."""
+    layout = lay_out(_mesh_settings(settings), launch.rank, launch.world_size)
+    device = choose_device(settings.compute, launch.local_rank)
+    arithmetic = set_up(settings.compute, device, settings.loop.deterministic)
+    torch.manual_seed(settings.loop.seed)
+    mesh = build_mesh(layout, device.type)
+    bare = cast(build_model(settings.model).to(device), settings.compute)
+    if settings.compute.checkpoint_blocks:
+        checkpoint_blocks(bare, settings.compute.checkpoint_blocks)
+    compile_model(bare, settings, layout)
+    pipeline = None
+    if mesh is not None and layout.sizes["pp"] > 1:
+        parts = {i: parallelise(part, layout, mesh) for i, part in cut(bare, layout).items()}
+        pipeline = Pipeline(parts, layout, mesh, device)
+        model = nn.ModuleList(parts.values())
+        bare = _bare(list(parts.values()))
+    else:
+        model = parallelise(bare, layout, mesh)
+    # Random numbers drawn from here on (dropout) differ between ranks that see different data, and
+    # agree between those that share a model.
+    torch.manual_seed(settings.loop.seed + 1 + layout.data_rank)
+    loop = settings.loop
+    batch = loop.batch * loop.accumulate * layout.n_data
+    data_group = mesh["dp", "shard"]._flatten("data").get_group() if mesh is not None else None
+    return Training(
+        settings=settings,
+        launch=launch,
+        layout=layout,
+        arithmetic=arithmetic,
+        model=model,
+        bare=bare,
+        optimizer=build_optimizer(bare, settings.optimizer),
+        average=_average(bare, settings),
+        feed=_feed(settings, layout, device, is_training=True),
+        augment=_augment(settings, layout, device, is_training=True),
+        normalise=_augment(settings, layout, device, is_training=False),
+        validation=_feed(settings, layout, device, is_training=False)
+        if loop.validate_every
+        else None,
+        base_lr=scaled_lr(settings.optimizer.lr, batch, loop.base_batch, loop.lr_scaling),
+        pipeline=pipeline,
+        data_group=data_group if layout.n_data > 1 else None,
+        figures_group=_figures_group(layout, mesh),
+        stages_group=mesh["pp"].get_group() if mesh is not None and pipeline else None,
+        cpu_group=dist.new_group(backend="gloo") if launch.world_size > 1 else None,
+    )
+
+
+def _mesh_settings(settings: TrainSettings) -> MeshSettings:
+    """With several backwards an update, a static graph breaks DDP's first one (torch 2.13)."""
+    mesh = settings.mesh
+    is_single = settings.loop.accumulate == 1 and mesh.pp == 1
+    return replace(mesh, static_graph=mesh.static_graph and is_single)
+
+
+def _bare(stages: list[nn.Module]) -> nn.Module:
+    """What the optimizer and checkpoints see of the stages of this rank."""
+    inside = [getattr(one, "module", one) for one in stages]  # of what replicates them
+    return inside[0] if len(inside) == 1 else merged(inside)
+
+
+def _figures_group(layout: Layout, mesh: DeviceMesh | None) -> Any:
+    """The last stage knows the loss; so those of all stages add up what they know."""
+    if mesh is None or layout.n_data * layout.sizes["pp"] == 1:
+        return None
+    return mesh["pp", "dp", "shard"]._flatten("figures").get_group()
+
+
+def compile_model(model: nn.Module, settings: TrainSettings, layout: Layout) -> None:
+    """Compile in place: the whole model, or block by block where each is gathered on its own."""
+    mode = settings.compute.compile
+    if not mode:
+        return
+    is_cut = layout.sizes["shard"] > 1 or layout.sizes["tp"] > 1
+    for part in repeated_blocks(model) if is_cut else [model]:
+        part.compile(mode=mode)
+
+
+def _average(model: nn.Module, settings: TrainSettings) -> Ema | None:
+    loop = settings.loop
+    if not loop.ema_decay:
+        return None
+    return Ema(model, EmaSettings(loop.ema_decay, every=loop.ema_every))
+
+
+def model_input(settings: TrainSettings) -> ModelInput:
+    """What the model takes, for data that are made for it."""
+    if settings.loop.task == "text":
+        return TokenInput(settings.model.vocab_size)
+    return ImageInput(settings.model.n_channels, settings.model.n_classes)
+
+
+def _augment(
+    settings: TrainSettings, layout: Layout, device: torch.device, is_training: bool
+) -> Augment:
+    return Augment(
+        settings.data,
+        settings.model.n_classes,
+        layout.data_rank,
+        settings.loop.seed,
+        device,
+        is_training,
+    )
+
+
+def _feed(settings: TrainSettings, layout: Layout, device: torch.device, is_training: bool) -> Feed:
+    return build_feed(
+        settings.data,
+        batch_size=settings.loop.batch,
+        rank=layout.data_rank,
+        world_size=layout.n_data,
+        seed=settings.loop.seed,
+        device=device,
+        is_training=is_training,
+        model_input=model_input(settings),
+    )

@@ -1,0 +1,132 @@
+"""The training loop, from the first step to the last.
+
+for each epoch
+    for each update of it     forward, backward, optimizer (update.py)
+        now and then          a line of progress, which alone waits for the device
+        every so often        a checkpoint (keeper.py)
+        asked to leave        a checkpoint, and an exit code that says: start it again
+    validation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from hotlap.errors import UsageError
+from hotlap.trainer.build import Training
+from hotlap.trainer.checkpoint import Place
+from hotlap.trainer.export import export_weights
+from hotlap.trainer.keeper import Keeper
+from hotlap.trainer.metrics import Metrics
+from hotlap.trainer.progress import Log, Progress
+from hotlap.trainer.signals import ASKED_TO_LEAVE, Agreement, StopSignals
+from hotlap.trainer.update import Batch, update
+from hotlap.trainer.validate import validate
+
+TEST_VALIDATION_BATCHES = 20
+
+
+def train(t: Training) -> int:
+    """Train to the end, or until asked to leave; the exit code."""
+    output = t.settings.output
+    n_steps = planned_steps(t)
+    progress = Progress(t.launch.rank == 0, n_steps, t.unit)
+    keeper = Keeper(t, progress)
+    place = keeper.resume()
+    progress.begin(place.step)
+    log = Log(Path(output.folder), t.launch.rank == 0, output.tensorboard)
+    seen = Metrics(t.device)
+    with StopSignals() as signals:
+        agreement = Agreement(t.cpu_group, place.step)
+        while place.step < n_steps:
+            t.model.train()
+            for micro_batches in updates(t, place):
+                update(t, micro_batches, place.step, n_steps, seen)
+                place = replace(place, step=place.step + 1, batch=place.batch + len(micro_batches))
+                if place.step % output.log_steps == 0 or place.step == n_steps:
+                    stop_if_bad(t, seen, keeper)
+                    figures = seen.read(t.figures_group)
+                    log.write(place.step, "train", progress.tell(place, t.lr, figures))
+                leave, is_time, is_writing = agreement.ask(
+                    place.step, bool(signals.received), keeper.is_time(), keeper.is_writing()
+                ) or (False, False, True)
+                if not is_writing:
+                    keeper.finish()
+                if leave or is_time or keeper.is_due_by_steps(place.step):
+                    stop_if_bad(t, seen, keeper)  # such weights are not worth keeping
+                    keeper.save(place)
+                if leave:
+                    keeper.finish()
+                    progress.say(f"asked to leave: the training stands at step {place.step}")
+                    return ASKED_TO_LEAVE
+                if place.step == n_steps:
+                    break
+            else:
+                place = replace(place, epoch=place.epoch + 1, batch=0)
+            if t.validation is not None and is_validation_due(t, place, n_steps):
+                figures = validate(t, t.validation, validation_batches(t))
+                log.write(place.step, "validation", progress.tell_validation(place, figures))
+    keeper.save(place)
+    keeper.finish()
+    export_weights(t, Path(output.folder))
+    log.close()
+    return 0
+
+
+def planned_steps(t: Training) -> int:
+    """Updates to be made."""
+    loop = t.settings.loop
+    per_epoch = [t.n_batches(epoch) // loop.accumulate for epoch in range(max(loop.epochs, 1))]
+    if not all(per_epoch):
+        raise UsageError(_too_few(t))
+    return loop.test_steps or loop.steps or sum(per_epoch)
+
+
+def _too_few(t: Training) -> str:
+    return (
+        f"loop.batch is {t.settings.loop.batch}: the data have too few samples for one update "
+        f"of {t.settings.loop.accumulate} such batches on {t.layout.n_data} ranks"
+    )
+
+
+def updates(t: Training, place: Place) -> Iterator[list[Batch]]:
+    """The batches that are left of an epoch, as many at a time as make one update."""
+    together: list[Batch] = []
+    for batch in t.feed.epoch(place.epoch, place.batch, **t.sizes(place.epoch)):
+        together.append(batch)
+        if len(together) == t.settings.loop.accumulate:
+            yield together
+            together = []
+
+
+def stop_if_bad(t: Training, seen: Metrics, keeper: Keeper) -> None:
+    """A loss that is no number ends the training."""
+    step = seen.bad_step(t.figures_group)
+    if step:
+        keeper.finish()
+        newest = keeper.newest()
+        good = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint"
+        raise UsageError(f"the loss of step {step} ({where(t, step)}) is no number; {good}")
+
+
+def where(t: Training, step: int) -> str:
+    """The epoch and the batch of a step."""
+    loop = t.settings.loop
+    epoch, left = 0, step - 1
+    while left >= (n := max(t.n_batches(epoch) // loop.accumulate, 1)):
+        epoch, left = epoch + 1, left - n
+    return f"epoch {epoch + 1}, batch {left * loop.accumulate + 1}"
+
+
+def is_validation_due(t: Training, place: Place, n_steps: int) -> bool:
+    """Every so many epochs, and at the end."""
+    every = t.settings.loop.validate_every
+    return place.step == n_steps or (every > 0 and place.epoch % every == 0)
+
+
+def validation_batches(t: Training) -> int:
+    """How many batches; 0 for all."""
+    loop = t.settings.loop
+    return TEST_VALIDATION_BATCHES if loop.test_steps else loop.validate_batches

@@ -1,0 +1,66 @@
+"""How the arithmetic of a training is done: autocast, scaling, and what is set for the process."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hotlap.errors import UsageError
+from hotlap.trainer.settings import ComputeSettings
+
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What the loop needs to know of the precision."""
+
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    scaler: torch.amp.GradScaler
+    """Switched off for all but fp16."""
+
+    def autocast(self) -> Any:
+        """Around the model's call."""
+        if self.autocast_dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast_dtype)
+
+
+def choose_device(settings: ComputeSettings, local_rank: int) -> torch.device:
+    """The device of this rank."""
+    kind = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UsageError("compute.device is cuda; this torch sees no GPU, cpu would be right")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def set_up(settings: ComputeSettings, device: torch.device, deterministic: bool) -> Arithmetic:
+    """Set torch's switches for this process."""
+    if settings.precision in ("fp16", "fp8") and device.type == "cpu":
+        raise UsageError(f"compute.precision is {settings.precision}; a CPU has fp32 and bf16")
+    is_strict = settings.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if is_strict else "high")
+    torch.backends.cudnn.allow_tf32 = not is_strict
+    torch.backends.cudnn.benchmark = settings.cudnn_benchmark and not deterministic
+    torch.use_deterministic_algorithms(deterministic)
+    return Arithmetic(
+        device,
+        AUTOCAST.get(settings.precision),
+        torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16"),
+    )
+
+
+def cast(model: nn.Module, settings: ComputeSettings) -> nn.Module:
+    """The model in the type and the memory order that it is trained in."""
+    if settings.precision == "pure-bf16":
+        model = model.to(torch.bfloat16)
+    if settings.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model

@@ -1,0 +1,99 @@
+"""One update: forward, loss and backward of each micro-batch, then the optimizer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from hotlap.distributed.pipeline import Pipeline
+from hotlap.trainer.build import WITH_CUDA_GRAPHS, Training
+from hotlap.trainer.clip import clip_gradients
+from hotlap.trainer.metrics import Metrics
+from hotlap.trainer.schedules import lr_factor, momentum_at, set_rates
+from hotlap.trainer.tasks import hard_targets, loss_sum, n_targets, total
+
+Batch = tuple[Tensor, Tensor]
+
+
+def update(t: Training, micro_batches: list[Batch], step: int, n_steps: int, seen: Metrics) -> None:
+    """Make the update that comes after `step` others."""
+    loop, scaler = t.settings.loop, t.arithmetic.scaler
+    set_learning_rate(t, step, n_steps)
+    if t.settings.compute.compile in WITH_CUDA_GRAPHS:
+        torch.compiler.cudagraph_mark_step_begin()
+    prepared = [
+        t.prepare(*batch, number=step * loop.accumulate + i)
+        for i, batch in enumerate(micro_batches)
+    ]
+    counts = [n_targets(targets, t.may_be_padded) for _, targets in prepared]
+    n_all = total(counts, t.data_group, t.layout.n_data)
+    if t.pipeline is not None:
+        through_pipeline(t, t.pipeline, *prepared[0], step, n_all, seen)
+        prepared = []
+    for i, (inputs, targets) in enumerate(prepared):
+        with exchanging(t, is_last=i == len(prepared) - 1):
+            with t.arithmetic.autocast():
+                logits = t.model(inputs)
+            loss = loss_sum(logits, targets, loop.label_smoothing)
+            # Ranks average their gradients: times their number that is the sum again.
+            scaler.scale(loss * (t.layout.n_data / n_all)).backward()
+        seen.add_loss(step + 1, loss, counts[i])
+        if loop.task == "images":
+            seen.add_accuracy(logits.detach(), hard_targets(targets))
+    if loop.clip_norm:
+        scaler.unscale_(t.optimizer)
+        clip_gradients(t.bare.parameters(), loop.clip_norm, t.stages_group)
+    scaler.step(t.optimizer)
+    scaler.update()
+    t.optimizer.zero_grad(set_to_none=True)
+    if t.average is not None:
+        t.average.update(t.bare)
+
+
+def through_pipeline(
+    t: Training,
+    pipeline: Pipeline,
+    inputs: Tensor,
+    targets: Tensor,
+    step: int,
+    n_all: Tensor | int,
+    seen: Metrics,
+) -> None:
+    """Forward and backward of a batch through the stages of all ranks."""
+
+    share = t.layout.n_data / n_all
+
+    def loss(logits: Tensor, part: Tensor) -> Tensor:
+        return loss_sum(logits, part, t.settings.loop.label_smoothing) * share
+
+    with t.arithmetic.autocast():
+        result = pipeline.step(inputs, targets, loss)
+    if result is not None:
+        logits, whole_loss = result
+        seen.add_loss(step + 1, whole_loss / share, n_targets(targets, t.may_be_padded))
+        if t.settings.loop.task == "images":
+            seen.add_accuracy(logits.detach(), hard_targets(targets))
+
+
+def set_learning_rate(t: Training, step: int, n_steps: int) -> None:
+    """A function of the step's number, so that nothing of it has to be kept."""
+    schedule = t.settings.schedule
+    lr = t.base_lr * lr_factor(step, n_steps, schedule)
+    set_rates(t.optimizer, lr, momentum_at(step, n_steps, schedule))
+
+
+@contextlib.contextmanager
+def exchanging(t: Training, is_last: bool) -> Iterator[None]:
+    """Ranks exchange gradients in the last backward of an update, and in no other."""
+    if isinstance(t.model, DistributedDataParallel) and not is_last:
+        with t.model.no_sync():
+            yield
+        return
+    if isinstance(t.model, FSDPModule):
+        t.model.set_requires_gradient_sync(is_last)
+    yield

@@ -1,0 +1,56 @@
+"""Starts trainings of the tiny recipe as a user would, and reads what they left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hotlap.data.tokens import prepare_text
+
+HERE = Path(__file__).parent
+TINY = str(HERE / "tiny.toml")
+TEXT = HERE.parents[1] / "LICENSE"
+TIMEOUT_S = 120
+
+
+def make_tokens(folder: Path) -> Path:
+    """A folder of tokens of a real text."""
+    prepare_text(TEXT, folder)
+    return folder
+
+
+def words_of(*words: str, n_ranks: int = 1) -> list[str]:
+    """The command that runs a module or a script on so many ranks."""
+    if n_ranks == 1:
+        return [sys.executable, "-W", "ignore", *words]
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_ranks))
+    return [sys.executable, "-W", "ignore", *torchrun, *words]
+
+
+def environment() -> dict[str, str]:
+    """One thread each: ranks share the cores."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def train(folder: Path, *changes: str, n_ranks: int = 1) -> subprocess.CompletedProcess[str]:
+    """Train the tiny recipe in a folder, to the end."""
+    words = words_of("-m", "hotlap.trainer", TINY, *changes, n_ranks=n_ranks)
+    return subprocess.run(
+        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """The loss of each step; the last one said counts."""
+    lines = (folder / "training" / "log.jsonl").read_text().splitlines()
+    entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
+    return {one["step"]: one["loss"] for one in entries if one["part"] == "train"}
+
+
+def weights(folder: Path) -> bytes:
+    """The exported file."""
+    return (folder / "training" / "weights.safetensors").read_bytes()
