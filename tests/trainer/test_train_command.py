@@ -1,0 +1,135 @@
+"""`hotlap train` as a user runs it: it learns, it is a Run, and it ends in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import pydoc_data.topics
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from training import TIMEOUT_S, TINY, environment, losses, make_tokens, train, words_of
+
+from hotlap.data.idx import find_idx_folder
+from hotlap.data.tokens import prepare_text
+from hotlap.errors import UsageError
+
+PACKAGE = "dataset-fashion-mnist"
+
+
+def hotlap_train(
+    folder: Path, *words: str, timeout: int = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "hotlap", "train", *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def validation_figures(folder: Path) -> list[dict[str, float]]:
+    lines = (folder / "training" / "log.jsonl").read_text().splitlines()
+    return [one for line in lines if (one := json.loads(line))["part"] == "validation"]
+
+
+def test_a_training_is_a_run_like_any_other(tmp_path: Path) -> None:
+    make_tokens(tmp_path / "tokens")
+    done = hotlap_train(tmp_path, TINY, "validate_every=1")
+    assert done.returncode == 0, done.stderr
+    assert "validation loss" in done.stderr
+    (file,) = (tmp_path / ".hotlap").glob("*/run.json")
+    run = json.loads(file.read_text())
+    assert run["status"] == "ok"
+    assert len(run["loss"]) == 20
+    assert run["samples_per_s"] > 0
+    assert (tmp_path / "training" / "weights.safetensors").is_file()
+
+
+def test_a_gpt_learns_a_real_text(tmp_path: Path) -> None:
+    """Python's own reference: by the frequency of its bytes alone the loss would be above 3."""
+    prepare_text(Path(pydoc_data.topics.__file__), tmp_path / "tokens")
+    changes = ("precision=fp32", "device=cpu", "width=64", "steps=250", "validate_every=1000")
+    done = hotlap_train(tmp_path, "gpt-small-text", *changes)
+    assert done.returncode == 0, done.stderr
+    assert validation_figures(tmp_path)[-1]["loss"] < 2.5
+
+
+def fashion_mnist() -> None:
+    """Have the data set where it belongs."""
+    try:
+        find_idx_folder("")
+    except UsageError:
+        subprocess.run(["apt-get", "install", "-y", "-q", PACKAGE], check=True, timeout=300)
+        find_idx_folder("")
+
+
+@pytest.mark.timeout(900)
+def test_a_resnet_learns_fashion_mnist_on_a_cpu(tmp_path: Path) -> None:
+    fashion_mnist()
+    done = hotlap_train(tmp_path, "resnet18-fashion-cpu", "log_steps=100", timeout=880)
+    assert done.returncode == 0, done.stderr
+    assert validation_figures(tmp_path)[-1]["top1"] >= 0.88
+
+
+@pytest.mark.parametrize("how", ["killed", "raises"])
+def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
+    tmp_path: Path, how: str
+) -> None:
+    tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
+    words = words_of("-m", "hotlap.trainer", TINY, tokens, "steps=100000", "batch=4",
+                     "checkpoint_steps=5", n_ranks=2)  # fmt: skip
+    process = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    checkpoints = tmp_path / "training" / "checkpoints"
+    deadline = time.monotonic() + TIMEOUT_S
+    while not list(checkpoints.glob("step-*5")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    ranks = ranks_of(process.pid)
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGKILL if how == "killed" else signal.SIGINT)
+    lost = time.monotonic()
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert time.monotonic() - lost < 60
+    assert process.returncode != 0
+    assert ("SIGKILL" if how == "killed" else "KeyboardInterrupt") in errors
+    again = train(tmp_path, tokens, "batch=8", "steps=100000", "test_steps=1")
+    assert "going on from" in again.stderr
+
+
+def ranks_of(agent: int) -> list[int]:
+    """The processes that torchrun has started."""
+    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    found = []
+    for child in map(int, children):
+        command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if b"hotlap.trainer" in command:
+            found.append(child)
+    return sorted(found)
+
+
+def test_a_bad_setting_stops_all_ranks_with_one_sentence(tmp_path: Path) -> None:
+    tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
+    done = train(tmp_path, tokens, "tp=3", n_ranks=2)
+    assert done.returncode != 0
+    assert "mesh: pp=1 dp=1 shard=1 tp=3 is for 3 ranks, and there are 2" in done.stderr
+    assert not (tmp_path / "training").exists()
+
+
+def test_losses_are_written_for_every_step_that_is_told(tmp_path: Path) -> None:
+    tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
+    assert train(tmp_path, tokens, "log_steps=5", "tensorboard=true").returncode == 0
+    assert list(losses(tmp_path)) == [5, 10, 15, 20]
+    assert list((tmp_path / "training" / "tensorboard").glob("events*"))
