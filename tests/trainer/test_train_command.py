@@ -53,12 +53,12 @@ def test_a_training_is_a_run_like_any_other(tmp_path: Path) -> None:
 
 
 def test_a_gpt_learns_a_real_text(tmp_path: Path) -> None:
-    """Python's own reference: by the frequency of its bytes alone the loss would be above 3."""
+    """Python's own reference: the frequency of its bytes alone would give a loss of 2.67."""
     prepare_text(Path(pydoc_data.topics.__file__), tmp_path / "tokens")
     changes = ("precision=fp32", "device=cpu", "width=64", "steps=250", "validate_every=1000")
     done = hotlap_train(tmp_path, "gpt-small-text", *changes)
     assert done.returncode == 0, done.stderr
-    assert validation_figures(tmp_path)[-1]["loss"] < 2.5
+    assert validation_figures(tmp_path)[-1]["loss"] < 1.8
 
 
 def fashion_mnist() -> None:

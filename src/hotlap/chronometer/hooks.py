@@ -87,6 +87,8 @@ def _data(torch: Any, session: Session) -> None:
             # An iterable dataset's length is a promise that DataLoader checks, with warnings.
             if not isinstance(iterator._dataset, iterable_dataset):
                 length = len(iterator._index_sampler)
+        except TypeError:
+            length = -1  # a sampler need not know it
         except Exception as error:
             session.note(f"a loader's length is unknown: {type(error).__name__}: {error}")
         if serial:

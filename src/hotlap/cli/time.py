@@ -15,36 +15,45 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """Run it; the exit code is the command's own."""
-    arguments = _parse(argv)
+    return measure(parse(argv))
+
+
+def measure(arguments: argparse.Namespace, is_told_empty: bool = True) -> int:
+    """Run the command of parsed arguments and tell what was measured."""
     options.check_json_target(arguments.json)
     from hotlap.chronometer.launch import TimeRequest, exit_like, time_command
 
     outcome = time_command(
         TimeRequest(arguments.command, arguments.runs_dir, arguments.steps, arguments.warmup)
     )
-    return exit_like(finish(outcome, arguments))
+    return exit_like(finish(outcome, arguments, is_told_empty))
 
 
-def finish(outcome: Outcome, arguments: argparse.Namespace) -> int | None:
-    """Tell what was measured; the command's exit code."""
+def finish(
+    outcome: Outcome, arguments: argparse.Namespace, is_told_empty: bool = True
+) -> int | None:
+    """Tell what was measured; the command's exit code.
+
+    Where no step was measured that is told too, unless the command has said why itself.
+    """
     from hotlap.chronometer.launch import describe_seen
     from hotlap.report.terminal import render_run
 
     options.write_result(arguments.json, outcome.run)
     if not arguments.quiet:
-        if outcome.run.step_s is None:
+        if outcome.run.step_s is not None:
+            print("\n" + render_run(outcome.run, f"Run {outcome.run.id}"), file=sys.stderr)
+        elif is_told_empty:
             print(
                 f"hotlap: no training step was measured: {describe_seen(outcome.seen)}",
                 *(f"  note: {note}" for note in outcome.run.notes),
                 sep="\n",
                 file=sys.stderr,
             )
-        else:
-            print("\n" + render_run(outcome.run, f"Run {outcome.run.id}"), file=sys.stderr)
     return outcome.run.exit_code
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = options.Parser(
         prog="hotlap time",
         usage="hotlap time [options] [--] COMMAND …",

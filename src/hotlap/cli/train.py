@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if is_one_of_many():
         return _become("hotlap.trainer", words)
-    return time.main(["--", sys.executable, "-m", "hotlap.trainer", *words])
+    command = ["--", sys.executable, "-m", "hotlap.trainer", *words]
+    return time.measure(time.parse(command), is_told_empty=False)
 
 
 def is_one_of_many() -> bool:

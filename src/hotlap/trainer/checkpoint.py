@@ -19,6 +19,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -86,19 +87,24 @@ class Checkpoints:
             (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
         self._wait_for_all()
         writer = FileSystemWriter(partial, sync_files=True, single_file_per_rank=True)
-        if self.asynchronous:
-            written = dcp.async_save(
-                tensors, storage_writer=writer, process_group=self.group, no_dist=self._is_alone
-            )
-        else:
-            dcp.save(
-                tensors, storage_writer=writer, process_group=self.group, no_dist=self._is_alone
-            )
-            written = Future()
-            written.set_result(None)
-        self._pending = _Pending(partial, written)
+        self._pending = _Pending(partial, self._write(tensors, writer))
         if not self.asynchronous:
             self.finish()
+
+    def _write(self, tensors: Tensors, writer: FileSystemWriter) -> Future[Any]:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            how = {
+                "storage_writer": writer,
+                "process_group": self.group,
+                "no_dist": self._is_alone,
+            }
+            if self.asynchronous:
+                return dcp.async_save(tensors, **how)
+            dcp.save(tensors, **how)
+        written: Future[Any] = Future()
+        written.set_result(None)
+        return written
 
     def is_writing(self) -> bool:
         """Whether this rank has not yet written its part of the last one."""
