@@ -1,14 +1,14 @@
 """The tuner beside an expert: `hotlap tune` and the hand-tuned versions, in one run on one GPU.
 
-For each chosen script, in this order: all hand-tuned combinations (`by_hand.py`); `hotlap tune` of
-the plain script; pairs of runs outside the tuner, `hotlap time` of the plain script and `hotlap
-run` with the settings that were found, interleaved; the best two hand-tuned combinations again.
-Nothing runs at the same time. The hand-tuned figure is the mean of both passes of the combination
-with the higher mean; the tuner's and the plain figure are means over the pairs.
+For each chosen script, in this order: `hotlap tune` of the plain script; pairs of runs outside the
+tuner, `hotlap time` of the plain script and `hotlap run` with the settings that were found,
+interleaved; the hand-tuned combinations (`by_hand.py`; `--hand 'A;B'` for some of them). Nothing
+runs at the same time. The hand-tuned figure is that of the fastest combination; the tuner's and the
+plain figure are means over the pairs.
 
 To the tuner's disadvantage: its figure includes what the chronometer costs, the hand-tuned one has
-no chronometer. Compilers' caches are not shared: the tuner starts with an empty one, so that its
-minutes are those of a first use.
+no chronometer. The tuner starts with an empty cache of the compiler's, so that its minutes are
+those of a first use; what is tuned by hand finds it filled, which shortens its warm-up alone.
 
 The scripts that nobody has tuned by hand here show other things: `jpeg` a step that waits for data,
 `grouped` and `shapes` that nothing is kept that makes a training slower.
@@ -95,23 +95,20 @@ CASES = {
 class Outcome:
     """What was found for one script; filled as it comes, and written each time."""
 
-    hand: list[dict[str, Any]] = field(default_factory=list)
-    """The documents of `by_hand.py`, one a pass."""
+    hand: dict[str, Any] | None = None
+    """The document of `by_hand.py`."""
     ladder: dict[str, Any] | None = None
     minutes: float | None = None
     pairs: list[Pair] = field(default_factory=list)
     failure: str = ""
 
     def hand_best(self) -> tuple[str, float] | None:
-        """The combination with the highest mean over all passes, of those in the last pass."""
-        if not self.hand:
-            return None
-        means = {}
-        for one in self.hand[-1]["combinations"]:
-            rates = [rate for done in self.hand if (rate := _rate_of(done, one["name"]))]
-            if rates:
-                means[one["name"]] = statistics.fmean(rates)
-        return max(means.items(), key=lambda item: item[1]) if means else None
+        """The fastest combination."""
+        measured = [
+            one for one in (self.hand or {}).get("combinations", ()) if one["samples_per_s"]
+        ]
+        best = max(measured, key=lambda one: one["samples_per_s"], default=None)
+        return (best["name"], float(best["samples_per_s"])) if best else None
 
     def row(self) -> dict[str, Any]:
         """The figures of the table."""
@@ -130,17 +127,9 @@ class Outcome:
         }
 
 
-def _rate_of(document: Mapping[str, Any], name: str) -> float | None:
-    """What `by_hand.py` found for a combination; None where it failed or was not tried."""
-    for one in document["combinations"]:
-        if one["name"] == name and one["samples_per_s"]:
-            return float(one["samples_per_s"])
-    return None
-
-
-def run_by_hand(name: str, only: list[str], arguments: argparse.Namespace, cache: Path) -> Any:
-    """One pass of `by_hand.py`."""
-    words = [sys.executable, str(HERE / "by_hand.py"), name, "--only", ";".join(only)]
+def run_by_hand(name: str, arguments: argparse.Namespace, cache: Path) -> Any:
+    """The combinations of `by_hand.py`."""
+    words = [sys.executable, str(HERE / "by_hand.py"), name, "--only", arguments.hand]
     words += ["--seconds", str(arguments.seconds)]
     if arguments.tiny:
         words += ["--tiny", *TINY_BATCH]
@@ -152,13 +141,6 @@ def run_by_hand(name: str, only: list[str], arguments: argparse.Namespace, cache
         check=True,
     )
     return json.loads(ended.stdout.splitlines()[-1])
-
-
-def best_two(document: Mapping[str, Any]) -> list[str]:
-    """The names of the two fastest combinations."""
-    measured = [one for one in document["combinations"] if one["samples_per_s"]]
-    measured.sort(key=lambda one: -one["samples_per_s"])
-    return [one["name"] for one in measured[:2]]
 
 
 class Report:
@@ -198,12 +180,9 @@ def measure(name: str, arguments: argparse.Namespace, folder: Path, report: Repo
     command = [case.script, *(case.tiny if arguments.tiny else ())]
     if name == "jpeg":
         command += ["--data", str(jpegs(arguments, folder))]
-    if case.has_hand:
-        say(f"{name}: by hand")
-        outcome.hand.append(run_by_hand(name, [], arguments, folder / "cache-hand"))
-        report.write()
+    cache = folder / f"cache-{name}"
     say(f"{name}: hotlap tune, {arguments.budget} minutes")
-    variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder / f"cache-{name}")}
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
     began = time.monotonic()
     outcome.ladder = tune(command, work, arguments.budget, variables)
     outcome.minutes = (time.monotonic() - began) / 60
@@ -214,9 +193,8 @@ def measure(name: str, arguments: argparse.Namespace, folder: Path, report: Repo
         outcome.pairs.append(one_pair(command, work, *lengths, variables, i % 2 == 0))
         report.write()
     if case.has_hand:
-        say(f"{name}: by hand again")
-        again = best_two(outcome.hand[0])
-        outcome.hand.append(run_by_hand(name, again, arguments, folder / "cache-hand"))
+        say(f"{name}: by hand")
+        outcome.hand = run_by_hand(name, arguments, cache)
         report.write()
 
 
@@ -275,6 +253,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(CASES), metavar="A,B", help="these scripts")
     parser.add_argument("--budget", type=float, default=5.0, help="minutes of the tuner, each")
     parser.add_argument("--pairs", type=int, default=3, help="pairs of runs outside the tuner")
+    parser.add_argument("--hand", default="", metavar="A;B", help="these combinations by hand")
     parser.add_argument("--seconds", type=float, default=4.0, help="a hand-tuned combination")
     parser.add_argument("--jpegs", type=Path, help="folder of make_jpegs.py (made where missing)")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try this script")

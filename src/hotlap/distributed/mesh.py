@@ -41,6 +41,9 @@ class MeshSettings:
     bucket_mib: int = 25
     """DDP: gradients are sent in parcels of this size."""
     sync_batchnorm: bool = False
+    """Batch norms take their statistics over all replicas; GPUs only."""
+    timeout_s: float = 600.0
+    """After which a rank that waits for another one gives up; compiling may take minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ that see different data, whichever way that is done.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -31,7 +33,16 @@ def build_mesh(layout: Layout, device_type: str) -> DeviceMesh | None:
     sizes = tuple(layout.sizes[name] for name in DIMENSIONS)
     if max(sizes) == 1:
         return None
-    return init_device_mesh(device_type, sizes, mesh_dim_names=DIMENSIONS)
+    mesh = init_device_mesh(device_type, sizes, mesh_dim_names=DIMENSIONS)
+    for name in DIMENSIONS:  # a mesh makes its groups with torch's own half an hour
+        limit_wait(mesh[name].get_group(), layout.settings.timeout_s)
+    return mesh
+
+
+def limit_wait(group: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroup:
+    """The group, whose ranks give up on one another after so long."""
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
+    return group
 
 
 def parallelise(model: nn.Module, layout: Layout, mesh: DeviceMesh | None) -> nn.Module:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from hotlap.errors import UsageError
 from hotlap.trainer.recipe import resolve
 
-TIMEOUT_S = 600.0
-"""After which a rank that waits for another one gives up."""
-
 
 def main(argv: Sequence[str]) -> int:
     """Train; the exit code."""
     try:
+        # Of a checkpoint that one process writes alone, as it should.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         if not argv:
             raise UsageError("a recipe is missing: hotlap train --list names some")
         settings = resolve(argv[0], argv[1:])
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
         from hotlap.trainer.loop import train
 
         launch = detect(os.environ)
-        with start(launch, TIMEOUT_S, device=settings.compute.device or "auto"):
+        with start(launch, settings.mesh.timeout_s, device=settings.compute.device or "auto"):
             return train(build(settings, launch))
     except UsageError as error:
         print(f"hotlap train: {error}", file=sys.stderr, flush=True)

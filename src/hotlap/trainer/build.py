@@ -8,6 +8,7 @@ rank.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -20,7 +21,12 @@ from hotlap.data.feed import Feed, build_feed
 from hotlap.data.synthetic import ImageInput, ModelInput, TokenInput
 from hotlap.distributed.launch import Launch
 from hotlap.distributed.mesh import Layout, MeshSettings, lay_out
-from hotlap.distributed.parallelise import build_mesh, parallelise, repeated_blocks
+from hotlap.distributed.parallelise import (
+    build_mesh,
+    limit_wait,
+    parallelise,
+    repeated_blocks,
+)
 from hotlap.distributed.pipeline import Pipeline, cut, merged
 from hotlap.models.build import build_model
 from hotlap.models.checkpointing import checkpoint_blocks
@@ -142,7 +148,7 @@ def build(settings: TrainSettings, launch: Launch) -> Training:
     torch.manual_seed(settings.loop.seed + 1 + layout.data_rank)
     loop = settings.loop
     batch = loop.batch * loop.accumulate * layout.n_data
-    data_group = mesh["dp", "shard"]._flatten("data").get_group() if mesh is not None else None
+    data_group = _joined(layout, mesh, "dp", "shard") if layout.n_data > 1 else None
     return Training(
         settings=settings,
         launch=launch,
@@ -160,10 +166,12 @@ def build(settings: TrainSettings, launch: Launch) -> Training:
         else None,
         base_lr=scaled_lr(settings.optimizer.lr, batch, loop.base_batch, loop.lr_scaling),
         pipeline=pipeline,
-        data_group=data_group if layout.n_data > 1 else None,
+        data_group=data_group,
         figures_group=_figures_group(layout, mesh),
         stages_group=mesh["pp"].get_group() if mesh is not None and pipeline else None,
-        cpu_group=dist.new_group(backend="gloo") if launch.world_size > 1 else None,
+        cpu_group=dist.new_group(backend="gloo", timeout=timedelta(seconds=settings.mesh.timeout_s))
+        if launch.world_size > 1
+        else None,
     )
 
 
@@ -184,7 +192,14 @@ def _figures_group(layout: Layout, mesh: DeviceMesh | None) -> Any:
     """The last stage knows the loss; so those of all stages add up what they know."""
     if mesh is None or layout.n_data * layout.sizes["pp"] == 1:
         return None
-    return mesh["pp", "dp", "shard"]._flatten("figures").get_group()
+    return _joined(layout, mesh, "pp", "dp", "shard")
+
+
+def _joined(layout: Layout, mesh: DeviceMesh | None, *names: str) -> Any:
+    """The ranks of several dimensions together; torch has no public name for this yet."""
+    assert mesh is not None
+    group = mesh[names]._flatten("_".join(names)).get_group()
+    return limit_wait(group, layout.settings.timeout_s)
 
 
 def compile_model(model: nn.Module, settings: TrainSettings, layout: Layout) -> None:

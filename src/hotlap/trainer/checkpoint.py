@@ -19,13 +19,12 @@ import json
 import os
 import pickle
 import shutil
-import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -92,16 +91,10 @@ class Checkpoints:
             self.finish()
 
     def _write(self, tensors: Tensors, writer: FileSystemWriter) -> Future[Any]:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            how = {
-                "storage_writer": writer,
-                "process_group": self.group,
-                "no_dist": self._is_alone,
-            }
-            if self.asynchronous:
-                return dcp.async_save(tensors, **how)
-            dcp.save(tensors, **how)
+        how = {"storage_writer": writer, "process_group": self.group, "no_dist": self._is_alone}
+        if self.asynchronous:
+            return dcp.async_save(tensors, **how)
+        dcp.save(tensors, **how)
         written: Future[Any] = Future()
         written.set_result(None)
         return written
@@ -124,13 +117,13 @@ class Checkpoints:
         everybody = self._gather((sums, problem))
         problems = [problem for _, problem in everybody if problem]
         if self._is_first:
+            sums = {name: one for part, _ in everybody for name, one in part.items()}
+            problems = problems or _missing(pending.folder, sums)
             if problems:
                 self.say(f"the checkpoint {pending.folder.name} was not written: {problems[0]}")
                 shutil.rmtree(pending.folder, ignore_errors=True)
             else:
-                self._commit(
-                    pending.folder, {k: v for sums, _ in everybody for k, v in sums.items()}
-                )
+                self._commit(pending.folder, sums)
         self._wait_for_all()
 
     def _commit(self, partial: Path, sums: dict[str, list[int]]) -> None:
@@ -198,8 +191,16 @@ class Checkpoints:
         return everybody
 
 
+def _missing(folder: Path, sums: Mapping[str, Any]) -> list[str]:
+    """Files that the index names and nobody has seen."""
+    index = CheckedReader(folder).read_metadata()
+    named = {info.relative_path for info in index.storage_data.values()}
+    return [f"{name} is missing" for name in sorted(named - set(sums))]
+
+
 def load(folder: Path, tensors: Tensors, is_alone: bool, group: Any = None) -> None:
     """Read a checkpoint into tensors that are there already, however many ranks wrote it."""
+    CheckedReader(folder).read_metadata()  # torch would hide the reason of a refusal in its own
     dcp.load(tensors, storage_reader=CheckedReader(folder), process_group=group, no_dist=is_alone)
 
 
@@ -217,10 +218,12 @@ def names_in(folder: Path) -> set[str]:
 def damage(folder: Path) -> str:
     """What is wrong with a checkpoint, in a few words; empty if nothing is."""
     try:
-        sums = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        sums = dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         found = _checksums(folder, [folder / name for name in sums])
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
+    if not sums:
+        return f"{MANIFEST} names no file"
     wrong = [name for name, value in sums.items() if found[name] != value]
     return f"{wrong[0]} is not what was written" if wrong else ""
 
@@ -263,30 +266,27 @@ class CheckedReader(FileSystemReader):
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    """Knows the classes of torch's index and plain containers."""
+    """Knows the classes of torch's index of tensors, and nothing else.
 
-    MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
-    NAMES = (
-        ("torch", "Size"),
-        ("torch", "device"),
-        ("torch.serialization", "_get_layout"),
-        ("pathlib", "PosixPath"),
-        ("pathlib._local", "PosixPath"),
-        ("collections", "OrderedDict"),
-        ("collections", "defaultdict"),
-        ("builtins", "dict"),
-        ("builtins", "list"),
-    )
+    An index of other objects than tensors is refused with it: torch would unpickle those.
+    """
+
+    KNOWN: ClassVar[dict[str, tuple[str, ...]]] = {
+        "torch.distributed.checkpoint.metadata": (
+            *("Metadata", "MetadataIndex", "StorageMeta", "TensorStorageMetadata"),
+            *("ChunkStorageMetadata", "TensorProperties", "_MEM_FORMAT_ENCODING"),
+        ),
+        "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+        "torch.serialization": ("_get_layout",),
+        "torch": ("Size",),
+        "pathlib": ("PosixPath",),
+        "pathlib._local": ("PosixPath",),
+        "collections": ("OrderedDict",),
+    }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse what is not in the lists."""
+        """Refuse what is not listed."""
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if is_dtype or (module, name) in self.NAMES:
+        if is_dtype or name in self.KNOWN.get(module, ()):
             return super().find_class(module, name)
-        if module in self.MODULES and name.startswith(
-            ("_", "Tensor", "Bytes", "Chunk", "Meta", "Storage")
-        ):
-            found = super().find_class(module, name)
-            if isinstance(found, type):
-                return found
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        raise pickle.UnpicklingError(f"its index asks for {module}.{name}")

@@ -12,7 +12,7 @@ from torch import nn
 from hotlap.errors import UsageError
 from hotlap.trainer.settings import ComputeSettings
 
-AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ def choose_device(settings: ComputeSettings, local_rank: int) -> torch.device:
 
 def set_up(settings: ComputeSettings, device: torch.device, deterministic: bool) -> Arithmetic:
     """Set torch's switches for this process."""
-    if settings.precision in ("fp16", "fp8") and device.type == "cpu":
-        raise UsageError(f"compute.precision is {settings.precision}; a CPU has fp32 and bf16")
+    if settings.precision == "fp16" and device.type == "cpu":
+        raise UsageError("compute.precision is fp16; on a CPU it has to be fp32 or bf16")
     is_strict = settings.precision == "fp32"
     torch.set_float32_matmul_precision("highest" if is_strict else "high")
     torch.backends.cudnn.allow_tf32 = not is_strict

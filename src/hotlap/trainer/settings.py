@@ -17,7 +17,7 @@ from hotlap.trainer.optimizers.settings import OptimizerSettings
 from hotlap.trainer.schedules import ScheduleSettings
 
 Task = Literal["images", "text"]
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "pure-bf16", "fp8"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "pure-bf16"]
 CompileMode = Literal["", "default", "reduce-overhead", "max-autotune"]
 
 
@@ -143,6 +143,8 @@ def check(settings: TrainSettings) -> None:
     }.items():
         if not 0 <= share < 1:
             raise UsageError(f"{key} is {share}; it has to be at least 0 and less than 1")
+    if mesh.timeout_s <= 0:
+        raise UsageError(f"mesh.timeout_s is {mesh.timeout_s}; it has to be above 0")
     if loop.clip_norm < 0:
         raise UsageError(f"loop.clip_norm is {loop.clip_norm}; it has to be at least 0")
     if loop.task == "text" and (compute.channels_last or loop.phases):

@@ -33,18 +33,10 @@ def update(t: Training, micro_batches: list[Batch], step: int, n_steps: int, see
     counts = [n_targets(targets, t.may_be_padded) for _, targets in prepared]
     n_all = total(counts, t.data_group, t.layout.n_data)
     if t.pipeline is not None:
-        through_pipeline(t, t.pipeline, *prepared[0], step, n_all, seen)
-        prepared = []
-    for i, (inputs, targets) in enumerate(prepared):
-        with exchanging(t, is_last=i == len(prepared) - 1):
-            with t.arithmetic.autocast():
-                logits = t.model(inputs)
-            loss = loss_sum(logits, targets, loop.label_smoothing)
-            # Ranks average their gradients: times their number that is the sum again.
-            scaler.scale(loss * (t.layout.n_data / n_all)).backward()
-        seen.add_loss(step + 1, loss, counts[i])
-        if loop.task == "images":
-            seen.add_accuracy(logits.detach(), hard_targets(targets))
+        ((inputs, targets),) = prepared
+        through_pipeline(t, t.pipeline, inputs, targets, step, n_all, seen)
+    else:
+        one_by_one(t, prepared, counts, step, n_all, seen)
     if loop.clip_norm:
         scaler.unscale_(t.optimizer)
         clip_gradients(t.bare.parameters(), loop.clip_norm, t.stages_group)
@@ -53,6 +45,28 @@ def update(t: Training, micro_batches: list[Batch], step: int, n_steps: int, see
     t.optimizer.zero_grad(set_to_none=True)
     if t.average is not None:
         t.average.update(t.bare)
+
+
+def one_by_one(
+    t: Training,
+    micro_batches: list[Batch],
+    counts: list[Tensor | int],
+    step: int,
+    n_all: Tensor | int,
+    seen: Metrics,
+) -> None:
+    """Forward and backward of each micro-batch."""
+    loop, scaler = t.settings.loop, t.arithmetic.scaler
+    for i, (inputs, targets) in enumerate(micro_batches):
+        with exchanging(t, is_last=i == len(micro_batches) - 1):
+            with t.arithmetic.autocast():
+                logits = t.model(inputs)
+            loss = loss_sum(logits, targets, loop.label_smoothing)
+            # Ranks average their gradients: times their number that is the sum again.
+            scaler.scale(loss * (t.layout.n_data / n_all)).backward()
+        seen.add_loss(step + 1, loss, counts[i])
+        if loop.task == "images":
+            seen.add_accuracy(logits.detach(), hard_targets(targets))
 
 
 def through_pipeline(
