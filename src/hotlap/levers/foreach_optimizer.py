@@ -71,4 +71,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    needless_with=("fused_optimizer",),
 )
