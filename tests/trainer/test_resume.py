@@ -13,12 +13,12 @@ from training import (
     HERE,
     TIMEOUT_S,
     TINY,
+    begin,
     environment,
     losses,
     make_tokens,
     train,
     weights,
-    words_of,
 )
 
 EVERY_TWO = ("checkpoint_steps=2", "dropout=0.1")
@@ -57,22 +57,14 @@ def start_and_signal(
     folder: Path, number: signal.Signals, *changes: str, n_ranks: int = 1
 ) -> subprocess.CompletedProcess[str]:
     """Start it and send a signal once it trains."""
-    words = words_of("-m", "hotlap.trainer", TINY, *changes, n_ranks=n_ranks)
-    process = subprocess.Popen(
-        words,
-        cwd=folder,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = begin(folder, *changes, n_ranks=n_ranks)
     log = folder / "training" / "log.jsonl"
     deadline = time.monotonic() + TIMEOUT_S
     while not (log.exists() and log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(number)
     output, errors = process.communicate(timeout=TIMEOUT_S)
-    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def test_the_other_signal_does_the_same(tmp_path: Path, tokens: str) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from training import TIMEOUT_S, TINY, environment, losses, make_tokens, train, words_of
+from training import TIMEOUT_S, TINY, begin, losses, make_tokens, train
 
 from hotlap.data.idx import find_idx_folder
 from hotlap.data.tokens import prepare_text
@@ -91,15 +91,8 @@ def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
     tmp_path: Path, how: str
 ) -> None:
     tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
-    words = words_of("-m", "hotlap.trainer", TINY, tokens, "steps=100000", "batch=4",
-                     "checkpoint_steps=5", "timeout_s=10", n_ranks=2)  # fmt: skip
-    process = subprocess.Popen(
-        words,
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+    process = begin(
+        tmp_path, tokens, "steps=100000", "batch=4", "checkpoint_steps=5", "timeout_s=10", n_ranks=2
     )
     checkpoints = tmp_path / "training" / "checkpoints"
     deadline = time.monotonic() + TIMEOUT_S

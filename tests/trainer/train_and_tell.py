@@ -27,8 +27,8 @@ def main() -> None:
     result, weights, recipe, *changes = sys.argv[1:]
     torch.set_num_threads(1)
     settings, launch = resolve(recipe, changes), detect(os.environ)
-    with start(launch, 60.0, device="cpu"):
-        t = build(settings, launch)
+    with start(launch, 60.0, device="cpu") as started:
+        t = build(settings, started)
         n_steps, place, losses = planned_steps(t), Place(), []
         while place.step < n_steps:
             for micro_batches in updates(t, place):

@@ -44,6 +44,15 @@ def train(folder: Path, *changes: str, n_ranks: int = 1) -> subprocess.Completed
     )
 
 
+def begin(folder: Path, *changes: str, n_ranks: int = 1) -> subprocess.Popen[str]:
+    """The same, without waiting for it."""
+    words = words_of("-m", "hotlap.trainer", TINY, *changes, n_ranks=n_ranks)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        words, cwd=folder, env=environment(), stdout=pipe, stderr=pipe, text=True
+    )
+
+
 def losses(folder: Path) -> dict[int, float]:
     """The loss of each step; the last one said counts."""
     lines = (folder / "training" / "log.jsonl").read_text().splitlines()

@@ -24,8 +24,10 @@ def main(argv: Sequence[str]) -> int:
         from hotlap.trainer.loop import train
 
         launch = detect(os.environ)
-        with start(launch, settings.mesh.timeout_s, device=settings.compute.device or "auto"):
-            return train(build(settings, launch))
+        with start(
+            launch, settings.mesh.timeout_s, device=settings.compute.device or "auto"
+        ) as started:
+            return train(build(settings, started))
     except UsageError as error:
         print(f"hotlap train: {error}", file=sys.stderr, flush=True)
         return 2

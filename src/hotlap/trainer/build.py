@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from hotlap.data.augment import Augment
 from hotlap.data.feed import Feed, build_feed
 from hotlap.data.synthetic import ImageInput, ModelInput, TokenInput
-from hotlap.distributed.launch import Launch
+from hotlap.distributed.launch import Launch, Started
 from hotlap.distributed.mesh import Layout, MeshSettings, lay_out
 from hotlap.distributed.parallelise import (
     build_mesh,
@@ -32,7 +32,7 @@ from hotlap.models.build import build_model
 from hotlap.models.checkpointing import checkpoint_blocks
 from hotlap.trainer.ema import Ema, EmaSettings
 from hotlap.trainer.optimizers.build import build_optimizer
-from hotlap.trainer.precision import Arithmetic, cast, choose_device, set_up
+from hotlap.trainer.precision import Arithmetic, cast, set_up
 from hotlap.trainer.schedules import scaled_lr
 from hotlap.trainer.settings import TrainSettings
 
@@ -124,10 +124,10 @@ class Training:
         return self.feed.n_batches if batch is None else self.feed.n_batches_of(batch)
 
 
-def build(settings: TrainSettings, launch: Launch) -> Training:
+def build(settings: TrainSettings, started: Started) -> Training:
     """Everything, on this rank."""
+    launch, device = started.launch, started.device
     layout = lay_out(_mesh_settings(settings), launch.rank, launch.world_size)
-    device = choose_device(settings.compute, launch.local_rank)
     arithmetic = set_up(settings.compute, device, settings.loop.deterministic)
     torch.manual_seed(settings.loop.seed)
     mesh = build_mesh(layout, device.type)

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hotlap.data.sampling import IGNORED
+
 TOP = 5
-IGNORED = -100
-"""A target that counts for nothing: padding."""
 
 
 @dataclass(frozen=True, slots=True)

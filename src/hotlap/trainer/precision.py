@@ -31,16 +31,6 @@ class Arithmetic:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype)
 
 
-def choose_device(settings: ComputeSettings, local_rank: int) -> torch.device:
-    """The device of this rank."""
-    kind = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if kind == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise UsageError("compute.device is cuda; this torch sees no GPU, cpu would be right")
-    return torch.device("cuda", local_rank % torch.cuda.device_count())
-
-
 def set_up(settings: ComputeSettings, device: torch.device, deterministic: bool) -> Arithmetic:
     """Set torch's switches for this process."""
     if settings.precision == "fp16" and device.type == "cpu":

@@ -24,9 +24,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from hotlap.trainer.checkpoint import Tensors
 from hotlap.trainer.ema import Ema
-
-Tensors = dict[str, torch.Tensor]
 
 
 def model_tensors(model: nn.Module) -> Tensors:

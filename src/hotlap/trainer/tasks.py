@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hotlap.trainer.metrics import IGNORED
+from hotlap.data.sampling import IGNORED
 
 
 def loss_sum(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
