@@ -1,5 +1,7 @@
 """compile: the model as one compiled program, with fused kernels, through torch.compile.
 
+A cross-entropy behind it is compiled as well where it has very many logits (`compiled_loss.py`).
+
 When: nearly any model; most where many small operations follow each other. Costs minutes in the
 first steps, again for each new kind of shape, and a C++ compiler. Values:
 
@@ -24,6 +26,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hotlap.levers.common.compiled_loss import compile_loss, loss_edits
 from hotlap.levers.common.edits import Edit, insert_before
 from hotlap.levers.common.lever import Decision, Lever
 from hotlap.levers.common.process import Process
@@ -52,6 +55,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
         process.did(f"{type(model).__name__} is compiled, mode '{value}'")
 
     process.on_model(meet)
+    compile_loss(torch, process)
     if value in WITH_CUDA_GRAPHS:
         _mark_steps(torch, process, compiled)
 
@@ -136,7 +140,7 @@ def environment(value: str, workload: Workload) -> Mapping[str, str]:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The model is compiled in place, before the optimizer is made."""
+    """The model is compiled in place, before the optimizer is made; a large loss from the start."""
     model = workload.models[0].site if workload.models else None
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     how = f'mode="{value}"' if value != "coordinate-descent" else f"options={_OPTIONS}"
@@ -144,7 +148,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     text = f"{{model}}.compile({how})"
     if kind in OF_TORCH:
         text = f"{{model}} = torch.compile({{model}}, {how})"
-    return (insert_before(optimizer, text, model=model),)
+    return (insert_before(optimizer, text, model=model), *loss_edits(workload))
 
 
 _OPTIONS = '{"coordinate_descent_tuning": True}'

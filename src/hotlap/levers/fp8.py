@@ -116,9 +116,9 @@ def applies(workload: Workload) -> Decision:
         return Decision(False, "fp8 needs an NVIDIA GPU; the model is not on one")
     if workload.capability is None or workload.capability < (8, 9):
         return Decision(False, f"{workload.device_name} has no fp8; Ada, Hopper and newer have")
-    n_parameters = sum(one.facts.get("n_parameters", 0) for one in workload.models)
-    if workload.n_modules("Linear") < 2 or n_parameters < LARGE * LARGE:
-        return Decision(False, "the model has no large linear layers")
+    sizes = [size for one in workload.models for size in one.facts.get("linears", ())]
+    if not any(min(size) >= LARGE for size in sizes):
+        return Decision(False, f"no linear layer of the model has {LARGE:,} features on both sides")
     return Decision(True, "large linear layers can multiply in fp8")
 
 
@@ -143,6 +143,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.1),
     values=lambda workload: ("per-tensor",),
+    only_with=lambda workload: ("compile",),
     applies=applies,
     apply=apply,
     edit=edit,

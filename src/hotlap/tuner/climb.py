@@ -113,10 +113,15 @@ class Climb:
         To try it: a trial, and the best once more. To prove it: baseline and best once more, and
         the best without each of its levers; without the last one it has just been measured.
         """
-        usual = candidate.lever.cost(candidate.value) * self.bench.typical_trial_s()
-        trial_s = max(usual, self._longest_s())
-        n_left_out = len(self.best)
-        return (1 + n_left_out) * trial_s + 2 * self._again_s(self.best) + self._again_s({})
+        lever, best_s = candidate.lever, self._again_s(self.best)
+        first_s = max(lever.cost(candidate.value) * best_s, self._longest_s())
+        # What leaves the model as it is leaves the compiler nothing new to do.
+        trial_s = first_s if "forward" in lever.phases or not self._slow(self.best) else best_s
+        new = {**self.best, lever.name: candidate.value}
+        left_out_s = sum(
+            first_s if self._slow(_without(new, name)) else best_s for name in self.best
+        )
+        return trial_s + left_out_s + 2 * best_s + self._again_s({})
 
     def _again_s(self, settings: Mapping[str, str]) -> float:
         """How long it takes to measure settings again: compilers find their first results then."""
@@ -261,17 +266,14 @@ class Climb:
 
     def _was_kept_last(self, name: str) -> bool:
         """Whether nothing changed since it was kept: what it is worth was measured then."""
-        if self._last_gain is None or self._last_gain[0] != self._without(name):
+        if self._last_gain is None or self._last_gain[0] != _without(self.best, name):
             return False
         self._contribute(name, self._last_gain[1], "")
         return True
 
-    def _without(self, name: str) -> dict[str, str]:
-        return {key: value for key, value in self.best.items() if key != name}
-
     def _has_time_to_leave_out(self, name: str) -> bool:
         """With enough left for baseline and best once more."""
-        without = self._without(name)
+        without = _without(self.best, name)
         if self.bench.trials.get(key_of(without)):
             trial_s = self._again_s(without)
         else:
@@ -280,7 +282,7 @@ class Climb:
         return self.bench.time_left() > end_s + trial_s
 
     def _leave_out(self, name: str) -> None:
-        without = self._without(name)
+        without = _without(self.best, name)
         trial = self.bench.measure(without)
         if trial.state != "ok":
             self._contribute(name, None, f"without it: {trial.state}, {trial.reason}")
@@ -394,6 +396,10 @@ def _is_next(
     pair = (candidate.lever.name, candidate.value)
     # What another lever needed and brought in is there already.
     return not candidate.not_tried and pair not in considered and pair not in best.items()
+
+
+def _without(settings: Mapping[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in settings.items() if key != name}
 
 
 def _untried(lever: Lever, value: str, state: RungState, reason: str) -> Rung:

@@ -10,7 +10,7 @@ levers claim can be checked:
     randomness   elsewhere drawn: the curves are the same but for chance
 
 How far rounding drives a training apart is measured on the training itself: its baseline is run
-once more with noise of the size of rounding on its gradients (`levers/common/noise.py`).
+once more with noise of the size of rounding on weights and gradients (`levers/common/noise.py`).
 A changed number of steps or of samples a step is never the same training.
 """
 

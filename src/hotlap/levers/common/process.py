@@ -18,6 +18,8 @@ import sysconfig
 from collections.abc import Callable
 from typing import Any
 
+from hotlap.levers.common.losses import n_logits
+
 Report = Callable[..., None]
 """Writes an event: keys and values that go into JSON."""
 
@@ -150,7 +152,7 @@ class Process:
         self.first_call(self._torch.amp.GradScaler, "__init__", self._see_scaler)
 
     def first_call(self, owner: Any, name: str, see: Callable[..., None]) -> None:
-        """Have `see()` called at the first call of a method, which is then as it was."""
+        """Have `see(*args)` called at the first call of a method, which is then as it was."""
         original, seen = owner.__dict__[name], list[bool]()
 
         @functools.wraps(original)
@@ -160,7 +162,7 @@ class Process:
             with contextlib.suppress(Exception):
                 if not seen:
                     seen.append(True)
-                    see()
+                    see(*args)
             return original(*args, **kwargs)
 
         setattr(owner, name, once)
@@ -223,10 +225,10 @@ class Process:
             facts.pop("lr", None)
         return facts
 
-    def _see_backward(self) -> None:
-        self._report_seen("backward", {})
+    def _see_backward(self, loss: Any, *args: Any) -> None:
+        self._report_seen("backward", {"n_logits": n_logits(loss)})
 
-    def _see_scaler(self) -> None:
+    def _see_scaler(self, *args: Any) -> None:
         self._report_seen("scaler", {})
 
     def _meet_model(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -249,11 +251,13 @@ class Process:
             kinds[type(part).__name__] = kinds.get(type(part).__name__, 0) + 1
         convolutions = [p for p in module.parameters() if p.dim() == 4]
         tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        linears = [part for part in module.modules() if type(part) is torch.nn.Linear]
         return {
             "kind": type(module).__name__,
             "n_parameters": sum(p.numel() for p in module.parameters()),
             "dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters()}),
             "kinds": kinds,
+            "linears": sorted({(part.in_features, part.out_features) for part in linears}),
             "inputs": [
                 [list(t.shape), str(t.dtype).removeprefix("torch."), t.device.type] for t in tensors
             ],

@@ -51,10 +51,10 @@ class Workload:
     """Facts: kind, fused, foreach, differentiable."""
     models: tuple[Seen, ...] = ()
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
-    inputs (shape, dtype, device of each), is_compiled, is_ddp,
+    linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
     is_channels_last, in_autocast."""
     backwards: tuple[Seen, ...] = ()
-    """Where `backward` is called from."""
+    """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model."""
     uses_scaler: bool = False
     phases_s: dict[str, float] = field(default_factory=dict)
     """Of the best settings so far; of the baseline at first."""
