@@ -41,21 +41,21 @@ OF_TORCH = ("Sequential", "Transformer", "TransformerEncoder", "TransformerDecod
 def apply(torch: Any, value: str, process: Process) -> None:
     """Compile every model that the script has not compiled."""
     compiled: list[Any] = []
+    options = {"coordinate_descent_tuning": True} if value == "coordinate-descent" else None
+    how = {"mode": None if options else value, "options": options}
 
     def meet(module: Any, args: Any, kwargs: Any) -> None:
         is_ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         model = module.module if is_ddp else module
         if _is_compiled(module):
             return
-        options = {"coordinate_descent_tuning": True} if value == "coordinate-descent" else None
-        mode = None if options else value
-        model._compiled_call_impl = torch.compile(_frame_around(model), mode=mode, options=options)
+        model._compiled_call_impl = torch.compile(_frame_around(model), **how)
         process.on_undo(lambda: setattr(model, "_compiled_call_impl", None))
         compiled.append(module)
         process.did(f"{type(model).__name__} is compiled, mode '{value}'")
 
     process.on_model(meet)
-    compile_loss(torch, process)
+    compile_loss(torch, process, how)
     if value in WITH_CUDA_GRAPHS:
         _mark_steps(torch, process, compiled)
 
@@ -148,7 +148,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     text = f"{{model}}.compile({how})"
     if kind in OF_TORCH:
         text = f"{{model}} = torch.compile({{model}}, {how})"
-    return (insert_before(optimizer, text, model=model), *loss_edits(workload))
+    return (insert_before(optimizer, text, model=model), *loss_edits(workload, how))
 
 
 _OPTIONS = '{"coordinate_descent_tuning": True}'

@@ -2,13 +2,14 @@
 
 As a language model has them: the loss reads and writes them several times, in fp32 under autocast;
 in a compiled function one pass each way is left. One that is computed inside of a compiled model is
-compiled already.
+compiled already. It is compiled as the model is: with CUDA graphs, logits and their gradients are
+then not copied from one graph's memory to the next one's.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_after_import
@@ -20,11 +21,11 @@ MIN_LOGITS = 2**22
 """Fewer than these (16 MiB in fp32) are read and written in next to no time."""
 
 
-def compile_loss(torch: Any, process: Process) -> None:
+def compile_loss(torch: Any, process: Process, how: Mapping[str, Any]) -> None:
     """Have every large cross-entropy of a training step computed by a compiled function."""
     functional, did_once = torch.nn.functional, report_once(process)
     original = functional.cross_entropy
-    compiled = torch.compile(_frame_around(original))
+    compiled = torch.compile(_frame_around(original), **how)
 
     @functools.wraps(original)
     def cross_entropy(input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -51,10 +52,10 @@ def _frame_around(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def loss_edits(workload: Workload) -> tuple[Edit, ...]:
+def loss_edits(workload: Workload, how: str) -> tuple[Edit, ...]:
     """Torch's function is compiled, and with it what `nn.CrossEntropyLoss` calls."""
     name = "torch.nn.functional.cross_entropy"
     large = [one for one in workload.backwards if one.facts.get("n_logits", 0) >= MIN_LOGITS]
     return tuple(
-        insert_after_import(one.site, f"{name} = torch.compile({name})") for one in large[:1]
+        insert_after_import(one.site, f"{name} = torch.compile({name}, {how})") for one in large[:1]
     )
