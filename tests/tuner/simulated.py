@@ -88,17 +88,23 @@ class World:
         )
 
 
-def in_turn(*levers: Lever) -> Order:
+def in_turn(*levers: Lever, promise: float = 0.0) -> Order:
     """One after another, whatever was kept."""
-    return lambda kept, trial: [Candidate(one, "on") for one in levers]
+    return lambda kept, trial: [Candidate(one, "on", promise=promise) for one in levers]
 
 
-def climb(world: World, levers: list[Lever], budget_s: float = 1e6, **fields: object) -> Climb:
+def climb(
+    world: World,
+    levers: list[Lever],
+    budget_s: float = 1e6,
+    promise: float = 0.0,
+    **fields: object,
+) -> Climb:
     """A whole climb in this world."""
     bench = Bench(world.make, rate, budget_s, 4.0)
     one = Climb(bench, {x.name: x for x in levers}, lambda needed: "on", **fields)  # type: ignore[arg-type]
     one.measure_baseline()
-    one.try_all(in_turn(*levers))
+    one.try_all(in_turn(*levers, promise=promise))
     one.leave_one_out()
     one.conclude()
     return one

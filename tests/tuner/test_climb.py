@@ -44,6 +44,22 @@ def test_levers_without_effect_are_almost_never_kept() -> None:
     assert kept <= 6  # of 120 at 2.5 % each
 
 
+def test_a_noisy_machine_does_not_hide_a_lever_that_promises_much() -> None:
+    """One start differs from the next by a tenth; the lever brings a quarter."""
+    found, given_up = (
+        sum("a" in climb(World({"a": 1.25}, 0.1, seed=s), [A], promise=p).best for s in range(40))
+        for p in (0.25, 0.0)
+    )
+    assert found >= 24
+    assert found > given_up
+
+
+def test_further_looks_at_what_promises_much_keep_hardly_more_that_does_nothing() -> None:
+    worlds = [World({}, 0.1, seed=seed) for seed in range(40)]
+    kept = sum(len(climb(world, [A, B, C], promise=0.25).best) for world in worlds)
+    assert kept <= 9  # of 120
+
+
 def test_drift_of_the_machine_is_not_taken_for_gain() -> None:
     """A machine that gets 2 % faster with every trial: a lever without effect looks like a gain."""
     kept = [climb(World({}, 0.005, -0.02, seed=s), [A, B, C]).best for s in range(20)]

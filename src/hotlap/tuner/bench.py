@@ -116,11 +116,13 @@ class Bench:
 
     # Figures ----------------------------------------------------------------------------------
 
-    def measured(self, settings: Settings, score: Score | None = None) -> Measured:
+    def measured(
+        self, settings: Settings, score: Score | None = None, n_recent: int = RECENT
+    ) -> Measured:
         """The last figures of settings that were measured; by the objective if nothing is said."""
         score = score or self.score
         trials = [t for t in self.trials[key_of(settings)] if t.state == "ok" and t.seed == 0]
-        scores = [(score(trial), within_error(trial.step_s)) for trial in trials[-RECENT:]]
+        scores = [(score(trial), within_error(trial.step_s)) for trial in trials[-n_recent:]]
         known = [(score, error) for score, error in scores if score]
         return Measured(tuple(s for s, _ in known), tuple(e for _, e in known))
 

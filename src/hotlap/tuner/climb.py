@@ -20,7 +20,7 @@ from hotlap.errors import UsageError
 from hotlap.levers.common import noise
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
-from hotlap.tuner.bench import Bench, key_of, rate
+from hotlap.tuner.bench import RECENT, Bench, key_of, rate
 from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import Candidate
@@ -32,6 +32,10 @@ FOUND_AGAIN = 0.5
 """Of the first trial's time, with what a compiler made for it still there."""
 WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
+PROMISING = 0.1
+"""A lever that may save this share of the step is not given up because the machine is noisy."""
+MOST_LOOKS = 4
+"""Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class Climb:
                 break
             considered.add((one.lever.name, one.value))
             if self.bench.time_left() > self._time_for(one):
-                self._try(one.lever, one.value)
+                self._try(one)
             else:
                 self.is_complete = False
                 reason = "the budget was used up"
@@ -140,7 +144,8 @@ class Climb:
         longest = max((t.total_s for t in trials if t.state == "ok"), default=0.0)
         return max(longest, self.bench.typical_trial_s())
 
-    def _try(self, lever: Lever, value: str) -> None:
+    def _try(self, candidate: Candidate) -> None:
+        lever, value = candidate.lever, candidate.value
         others = {k: v for k, v in self.best.items() if k not in lever.instead_of}
         settings = {**others, lever.name: value}
         trial = self.bench.measure(settings)
@@ -150,7 +155,7 @@ class Climb:
                 self._add(self._rung(lever, value, trial, None, trial.state, trial.reason))
                 settings = {**others, **needed, lever.name: value}
                 trial = self.bench.measure(settings)
-        self._decide(lever, value, settings, trial)
+        self._decide(candidate, settings, trial)
 
     def _needed_by(self, lever: Lever) -> dict[str, str]:
         needed = {}
@@ -160,19 +165,21 @@ class Climb:
                 needed[name] = value
         return needed
 
-    def _decide(self, lever: Lever, value: str, settings: dict[str, str], trial: Trial) -> None:
+    def _decide(self, candidate: Candidate, settings: dict[str, str], trial: Trial) -> None:
+        lever, value = candidate.lever, candidate.value
         state, reason, verdict = self._check(lever, settings, trial)
         if state != "ok":
             self._add(self._rung(lever, value, trial, verdict, state, reason))
             return
-        gain = self._gain(settings)
-        if gain.value > WORTH_A_SECOND_LOOK:
+        gain, n_looks = self._gain(settings), 1
+        while state == "ok" and self._is_open(candidate, gain, n_looks):
             self.bench.measure(self.best)
-            gain = self._gain(settings)
-            if gain.value > WORTH_A_SECOND_LOOK and gain.low <= 1.0:
-                second = self.bench.measure(settings)
-                state, reason, verdict = self._check(lever, settings, second)
-                gain = self._gain(settings)
+            gain = self._gain(settings, n_looks + 1)
+            if gain.low <= 1.0 < gain.high and gain.value > self._worth(candidate):
+                again = self.bench.measure(settings)
+                state, reason, verdict = self._check(lever, settings, again)
+                gain = self._gain(settings, n_looks + 1)
+            n_looks += 1
         kept = state == "ok" and gain.low > 1.0
         if state == "ok":
             reason = self._why(gain, kept, settings, lever)
@@ -181,6 +188,27 @@ class Climb:
             self._last_gain = (self.best, gain)
             self._keep(lever, settings)
         self._add(replace(rung, kept=kept))
+
+    def _is_open(self, candidate: Candidate, gain: Interval, n_looks: int) -> bool:
+        """Whether the best is to be measured again, and the candidate if that does not settle it.
+
+        Once for any gain, so that drift is none. Further looks, at levers that promise much, are
+        for machines on which one start differs from the next by as much as levers bring.
+        """
+        if n_looks == 1:
+            return gain.value > self._worth(candidate) and gain.high > 1.0
+        is_settled = gain.low > 1.0 or gain.high < 1.0 + candidate.promise
+        return (
+            not is_settled
+            and candidate.promise >= PROMISING
+            and n_looks < MOST_LOOKS
+            and self.bench.time_left() > 2 * self._time_for(candidate)
+        )
+
+    def _worth(self, candidate: Candidate) -> float:
+        """The gain from which on a second look is worth its time; noise may hide it."""
+        is_noisy = candidate.promise >= PROMISING and self.bench.between().spread > PROMISING / 2
+        return 1.0 - PROMISING if is_noisy else WORTH_A_SECOND_LOOK
 
     def _check(
         self, lever: Lever, settings: Mapping[str, str], trial: Trial
@@ -226,9 +254,10 @@ class Climb:
     def _claim(self, settings: Mapping[str, str]) -> Claim:
         return Claim.of([self.levers[name] for name in settings], self.has_dropout)
 
-    def _gain(self, settings: Mapping[str, str]) -> Interval:
-        bench = self.bench
-        return ratio(bench.measured(settings), bench.measured(self.best), bench.between())
+    def _gain(self, settings: Mapping[str, str], n_recent: int = RECENT) -> Interval:
+        bench, n_recent = self.bench, max(n_recent, RECENT)
+        new, old = (bench.measured(one, n_recent=n_recent) for one in (settings, self.best))
+        return ratio(new, old, bench.between())
 
     def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
         together = sorted(set(settings) - set(self.best) - {lever.name})

@@ -27,6 +27,8 @@ class Candidate:
     lever: Lever
     value: str
     not_tried: str = ""
+    promise: float = 0.0
+    """The share of the step that it may save."""
 
 
 def order_levers(
@@ -49,8 +51,9 @@ def order_levers(
             not_tried.append(Candidate(lever, "", reason))
             continue
         for i, value in enumerate(lever.values(workload)):
-            promise = _promise(lever, workload) * NEXT_VALUE**i / math.sqrt(lever.cost(value))
-            ranked.append((round(promise, 2), Candidate(lever, value)))
+            promise = _promise(lever, workload) * NEXT_VALUE**i
+            rank = round(promise / math.sqrt(lever.cost(value)), 2)
+            ranked.append((rank, Candidate(lever, value, promise=promise)))
     ranked.sort(key=lambda pair: -pair[0])
     return [candidate for _, candidate in ranked] + not_tried
 
