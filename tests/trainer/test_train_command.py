@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from training import TIMEOUT_S, TINY, begin, losses, make_tokens, train
+from training import TIMEOUT_S, TINY, begin, losses, make_tokens, ranks_of, train
 
 from hotlap.data.idx import find_idx_folder
 from hotlap.data.tokens import prepare_text
@@ -107,17 +107,6 @@ def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
     assert reason in errors
     again = train(tmp_path, tokens, "batch=8", "steps=100000", "test_steps=1")
     assert "going on from" in again.stderr
-
-
-def ranks_of(agent: int) -> list[int]:
-    """The processes that torchrun has started."""
-    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    found = []
-    for child in map(int, children):
-        command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        if b"hotlap.trainer" in command:
-            found.append(child)
-    return sorted(found)
 
 
 def test_a_bad_setting_stops_all_ranks_with_one_sentence(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 settings.py     all settings of a training, checked when they are read
 recipe.py       recipes, and `key=value`; recipes/ has those of the package
 __main__.py     the training process: settings -> launch -> build -> train
+recording.py    the training as a Run, on all its ranks
 build.py        from settings to model, optimizer and data, in the order it has to be done
 loop.py         the loop
 update.py       one update: forward, backward, optimizer

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from hotlap.chronometer.collect import ASKED_TO_LEAVE
 from hotlap.errors import UsageError
 from hotlap.trainer.build import Training
 from hotlap.trainer.checkpoint import Place
@@ -21,7 +22,7 @@ from hotlap.trainer.export import export_weights
 from hotlap.trainer.keeper import Keeper
 from hotlap.trainer.metrics import Metrics
 from hotlap.trainer.progress import Log, Progress
-from hotlap.trainer.signals import ASKED_TO_LEAVE, Agreement, StopSignals
+from hotlap.trainer.signals import Agreement, StopSignals
 from hotlap.trainer.update import Batch, update
 from hotlap.trainer.validate import validate
 
