@@ -65,7 +65,8 @@ def test_a_signal_of_scancel_makes_it_leave_and_the_next_start_goes_on(
     for signal in ("TERM", "USR1"):
         words = ["srun", *TWO_NODES, f"--chdir={tmp_path}", *TRAIN, "batch=2", "steps=100000"]
         process = cluster.popen(words, QUICK)
-        wait_for(lambda: len(losses_so_far(tmp_path)) > stood_at + 1, "a step", 60)
+        n_before = len(losses_so_far(tmp_path))
+        wait_for(lambda n=n_before: len(losses_so_far(tmp_path)) > n + 1, "a step", 60)
         cluster.run(["scancel", "--name=training", f"--signal={signal}"])
         _, said = process.communicate(timeout=60)
         assert process.returncode == 75, said

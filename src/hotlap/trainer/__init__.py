@@ -7,6 +7,7 @@ recording.py    the training as a Run, on all its ranks
 build.py        from settings to model, optimizer and data, in the order it has to be done
 loop.py         the loop
 update.py       one update: forward, backward, optimizer
+learner.py      the model and its loss as one module, compiled as one program
 tasks.py        the loss, and what of it is counted
 validate.py     loss and accuracy on what was not trained on
 precision.py    autocast, scaling, TF32

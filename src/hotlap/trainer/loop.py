@@ -44,9 +44,11 @@ def train(t: Training) -> int:
         while place.step < n_steps:
             t.model.train()
             for micro_batches in updates(t, place):
-                update(t, micro_batches, place.step, n_steps, seen)
-                place = replace(place, step=place.step + 1, batch=place.batch + len(micro_batches))
-                if place.step % output.log_steps == 0 or place.step == n_steps:
+                number = place.step + 1
+                is_told = number % output.log_steps == 0 or number == n_steps
+                update(t, micro_batches, place.step, n_steps, seen, counts_hits=is_told)
+                place = replace(place, step=number, batch=place.batch + len(micro_batches))
+                if is_told:
                     stop_if_bad(t, seen, keeper)
                     figures = seen.read(t.figures_group)
                     log.write(place.step, "train", progress.tell(place, t.lr, figures))
