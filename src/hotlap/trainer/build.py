@@ -30,6 +30,7 @@ from hotlap.distributed.parallelise import (
 from hotlap.distributed.pipeline import Pipeline, cut, merged
 from hotlap.models.build import build_model
 from hotlap.models.checkpointing import checkpoint_blocks
+from hotlap.models.vit import ViT, check_size
 from hotlap.trainer.ema import Ema, EmaSettings
 from hotlap.trainer.learner import Learner
 from hotlap.trainer.optimizers.build import build_optimizer
@@ -133,6 +134,7 @@ def build(settings: TrainSettings, started: Started) -> Training:
     torch.manual_seed(settings.loop.seed)
     mesh = build_mesh(layout, device.type)
     bare = cast(build_model(settings.model).to(device), settings.compute)
+    _check_image_sizes(bare, settings)
     if settings.compute.checkpoint_blocks:
         checkpoint_blocks(bare, settings.compute.checkpoint_blocks)
     pipeline = None
@@ -173,6 +175,13 @@ def build(settings: TrainSettings, started: Started) -> Training:
         if launch.world_size > 1
         else None,
     )
+
+
+def _check_image_sizes(model: nn.Module, settings: TrainSettings) -> None:
+    """A phase that the model cannot take is refused at the start, not after some epochs."""
+    if isinstance(model, ViT):
+        for phase in settings.loop.phases:
+            check_size((phase.image_size,), model.patch_size, "loop.phases: ")
 
 
 def _mesh_settings(settings: TrainSettings) -> MeshSettings:
