@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hotlap.chronometer.clock import now_ns
-from hotlap.chronometer.collect import collect_ranks, is_alive, status_of
+from hotlap.chronometer.collect import ASKED_TO_LEAVE, collect_ranks, is_alive, status_of
 from hotlap.chronometer.merge import Ending, merge
 from hotlap.errors import RecordError
 from hotlap.machine.host import describe_host
@@ -25,8 +25,8 @@ from hotlap.records.rank import RankRecord
 from hotlap.records.run import Run
 from hotlap.records.store import RunStore
 
-OTHERS_GRACE_S = 10.0
-"""How long rank 0 waits for the files of the others: longer would hold up a job that has failed."""
+ENDED_GRACE_S, FAILED_GRACE_S = 10.0, 2.0
+"""How long rank 0 waits for the files of the others, that end with it, or may stand still."""
 POLL_S = 0.05
 STILL_S = 600.0
 """A Run of other hosts, whose processes cannot be looked at, is over when no file changed so long.
@@ -52,15 +52,16 @@ def begin(runs_dir: Path, command: Sequence[str], world_size: int) -> Path:
 def finish(folder: Path, code: int, total_s: float, oom_kills_before: int) -> Run:
     """Merge what the ranks wrote; called by rank 0, whose own file is there."""
     begun = Begun.read(folder)
-    _wait_for_others(folder, begun.world_size)
+    has_ended = code in (0, ASKED_TO_LEAVE)
+    _wait_for_others(folder, begun.world_size, ENDED_GRACE_S if has_ended else FAILED_GRACE_S)
     records, notes = collect_ranks(folder)
     status = status_of(code, records, oom_kills_before)
     return _write(folder, begun, records, Ending(status, code, total_s, tuple(notes)))
 
 
-def _wait_for_others(folder: Path, world_size: int) -> None:
+def _wait_for_others(folder: Path, world_size: int, grace_s: float) -> None:
     """Until each has written its file or is known to be dead; not where none was begun."""
-    deadline = now_ns() + int(OTHERS_GRACE_S * 1e9)
+    deadline = now_ns() + int(grace_s * 1e9)
     while n_written := len(list(folder.glob("rank-*.json"))):
         unfolded = [facts.stem for facts in folder.glob("*.facts")]
         n_dead = sum(_is_of_this_host(stem) and not is_alive(stem) for stem in unfolded)

@@ -11,6 +11,7 @@ learner.py      the model and its loss as one module, compiled as one program
 tasks.py        the loss, and what of it is counted
 validate.py     loss and accuracy on what was not trained on
 precision.py    autocast, scaling, TF32
+fp8.py          linear layers in fp8
 clip.py         gradient clipping over ranks
 optimizers/     SGD, AdamW, LARS, LAMB, Lion, Muon
 schedules.py    the learning rate, a function of the step

@@ -33,7 +33,8 @@ def train(t: Training) -> int:
     """Train to the end, or until asked to leave; the exit code."""
     output = t.settings.output
     n_steps = planned_steps(t)
-    progress = Progress(t.launch.rank == 0, n_steps, t.unit)
+    end = t.settings.loop.test_steps or n_steps
+    progress = Progress(t.launch.rank == 0, end, t.unit)
     keeper = Keeper(t, progress)
     place = keeper.resume()
     progress.begin(place.step)
@@ -41,11 +42,11 @@ def train(t: Training) -> int:
     seen = Metrics(t.device)
     with StopSignals() as signals:
         agreement = Agreement(t.cpu_group, place.step)
-        while place.step < n_steps:
+        while place.step < end:
             t.model.train()
             for micro_batches in updates(t, place):
                 number = place.step + 1
-                is_told = number % output.log_steps == 0 or number == n_steps
+                is_told = number % output.log_steps == 0 or number == end
                 update(t, micro_batches, place.step, n_steps, seen, counts_hits=is_told)
                 place = replace(place, step=number, batch=place.batch + len(micro_batches))
                 if is_told:
@@ -64,27 +65,28 @@ def train(t: Training) -> int:
                     keeper.finish()
                     progress.say(f"asked to leave: the training stands at step {place.step}")
                     return ASKED_TO_LEAVE
-                if place.step == n_steps:
+                if place.step == end:
                     break
             else:
                 place = replace(place, epoch=place.epoch + 1, batch=0)
-            if t.validation is not None and is_validation_due(t, place, n_steps):
+            if t.validation is not None and is_validation_due(t, place, end):
                 figures = validate(t, t.validation, validation_batches(t))
                 log.write(place.step, "validation", progress.tell_validation(place, figures))
     keeper.save(place)
     keeper.finish()
-    export_weights(t, Path(output.folder))
+    if not t.settings.loop.test_steps:
+        export_weights(t, Path(output.folder))
     log.close()
     return 0
 
 
 def planned_steps(t: Training) -> int:
-    """Updates to be made."""
+    """Updates of the whole training, which the learning rate goes by, also in a test of some."""
     loop = t.settings.loop
     per_epoch = [t.n_batches(epoch) // loop.accumulate for epoch in range(max(loop.epochs, 1))]
     if not all(per_epoch):
         raise UsageError(_too_few(t))
-    return loop.test_steps or loop.steps or sum(per_epoch)
+    return loop.steps or sum(per_epoch)
 
 
 def _too_few(t: Training) -> str:
@@ -123,10 +125,10 @@ def where(t: Training, step: int) -> str:
     return f"epoch {epoch + 1}, batch {left * loop.accumulate + 1}"
 
 
-def is_validation_due(t: Training, place: Place, n_steps: int) -> bool:
+def is_validation_due(t: Training, place: Place, end: int) -> bool:
     """Every so many epochs, and at the end."""
     every = t.settings.loop.validate_every
-    return place.step == n_steps or (every > 0 and place.epoch % every == 0)
+    return place.step == end or (every > 0 and place.epoch % every == 0)
 
 
 def validation_batches(t: Training) -> int:
