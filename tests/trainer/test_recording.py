@@ -102,6 +102,18 @@ def test_one_that_was_asked_to_leave_says_so_with_its_exit_code(
     assert (run["status"], run["exit_code"], len(run["ranks"])) == ("killed", 75, 2)
 
 
+def test_one_that_was_asked_to_leave_alone_says_the_same(tmp_path: Path, tokens: str) -> None:
+    words = words_of("-m", "hotlap", "train", TINY, tokens, "steps=100000")
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=pipe, text=True)
+    wait_until_it_trains(tmp_path)
+    process.terminate()
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 75, errors
+    (run,) = runs(tmp_path)
+    assert (run["status"], run["exit_code"], len(run["ranks"])) == ("killed", 75, 1)
+
+
 def test_one_that_was_killed_is_merged_when_runs_are_read(tmp_path: Path, tokens: str) -> None:
     process = begin_on_two_ranks(tmp_path, tokens, "steps=100000")
     wait_until_it_trains(tmp_path)
