@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from making import make_rank, make_table, merged
 
-from hotlap.chronometer.launch import collect_ranks
+from hotlap.chronometer.collect import collect_ranks
 
 N_RANKS = 1024
 N_STEPS = 100

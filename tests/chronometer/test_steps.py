@@ -10,7 +10,7 @@ import pytest
 from making import TapeWriter
 
 from hotlap.chronometer import marks
-from hotlap.chronometer.launch import collect_ranks
+from hotlap.chronometer.collect import collect_ranks
 from hotlap.chronometer.marks import Mark
 from hotlap.chronometer.period import smallest_period
 from hotlap.chronometer.steps import Step, rank_record, split_steps

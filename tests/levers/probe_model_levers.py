@@ -264,15 +264,15 @@ def _compile(torch: Any, probe: Probe) -> None:
 
 def _fp8(torch: Any) -> dict[str, Any]:
     """How far result and gradients of one layer lie from fp32, alone and in a compiled program."""
+    from hotlap.levers.common.fp8 import linear, make_product
     from hotlap.levers.compile import _frame_around
-    from hotlap.levers.fp8 import _forward, make_product
 
     layer, x = torch.nn.Linear(64, 48), torch.randn(4, 8, 64, requires_grad=True)
     leaves, product = (x, *layer.parameters()), make_product(torch)
 
     class Fp8(torch.nn.Module):  # type: ignore[misc,name-defined]
         def forward(self, x: Any) -> Any:
-            return _forward(torch, product, torch.nn.Linear.forward, layer, x)
+            return linear(torch, product, torch.nn.Linear.forward, layer, x)
 
     def run(call: Any) -> list[Any]:
         result = call(x)

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from hotlap.errors import UsageError
 from hotlap.models.gpt import GPT
@@ -50,11 +51,27 @@ def test_convolutions_are_initialised_after_their_fan_out() -> None:
     assert weight.std().item() == pytest.approx(math.sqrt(2 / (128 * 9)), rel=0.02)
 
 
-def test_a_vit_refuses_images_that_its_positions_do_not_fit() -> None:
+def test_a_vit_refuses_images_that_its_patches_do_not_fill() -> None:
     with pytest.raises(UsageError, match="image_size is 40; a ViT takes multiples"):
         ViT(1, 2, 16, image_size=40)
-    with pytest.raises(UsageError, match="48 x 32 pixels came into a ViT whose image_size is 32"):
-        ViT(1, 2, 16, image_size=32)(torch.zeros(1, 3, 48, 32))
+    with pytest.raises(UsageError, match="48 x 40 pixels are for no ViT of patches of 16"):
+        ViT(1, 2, 16, image_size=32)(torch.zeros(1, 3, 48, 40))
+
+
+@pytest.mark.parametrize("size", [(64, 64), (96, 96), (48, 96), (16, 32)])
+def test_a_vit_interpolates_its_positions_for_images_of_another_size(size: tuple[int, int]) -> None:
+    vit = ViT(2, 2, 16, n_classes=5, image_size=64).double()
+    rows, columns = (pixels // 16 for pixels in size)
+    grid = vit.positions[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
+    resized = F.interpolate(grid, (rows, columns), mode="bicubic", antialias=True)
+    expected = torch.cat((vit.positions[:, :1], resized.flatten(2).transpose(1, 2)), dim=1)
+    images = torch.zeros(1, 3, *size, dtype=torch.float64)
+    vit.patches.bias.data.zero_()
+    found = vit.embed(images)  # of black images: the class token, and the positions alone
+    found = torch.cat((found[:, :1] - vit.class_token, found[:, 1:]), dim=1)
+    torch.testing.assert_close(found, expected)
+    vit(images + 1).sum().backward()
+    assert vit.positions.grad.abs().sum(dim=-1).gt(0).all()
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:

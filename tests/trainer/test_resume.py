@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from training import (
     losses,
     make_tokens,
     train,
+    wait_until_it_trains,
     weights,
 )
 
@@ -58,10 +58,7 @@ def start_and_signal(
 ) -> subprocess.CompletedProcess[str]:
     """Start it and send a signal once it trains."""
     process = begin(folder, *changes, n_ranks=n_ranks)
-    log = folder / "training" / "log.jsonl"
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (log.exists() and log.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until_it_trains(folder)
     process.send_signal(number)
     output, errors = process.communicate(timeout=TIMEOUT_S)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

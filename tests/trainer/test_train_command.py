@@ -12,7 +12,17 @@ import time
 from pathlib import Path
 
 import pytest
-from training import TIMEOUT_S, TINY, begin, losses, make_tokens, train
+from training import (
+    TIMEOUT_S,
+    TINY,
+    begin,
+    environment,
+    losses,
+    make_tokens,
+    ranks_of,
+    train,
+    words_of,
+)
 
 from hotlap.data.idx import find_idx_folder
 from hotlap.data.tokens import prepare_text
@@ -105,19 +115,8 @@ def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert reason in errors
-    again = train(tmp_path, tokens, "batch=8", "steps=100000", "test_steps=1")
+    again = train(tmp_path, tokens, "batch=8", "steps=1")
     assert "going on from" in again.stderr
-
-
-def ranks_of(agent: int) -> list[int]:
-    """The processes that torchrun has started."""
-    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    found = []
-    for child in map(int, children):
-        command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        if b"hotlap.trainer" in command:
-            found.append(child)
-    return sorted(found)
 
 
 def test_a_bad_setting_stops_all_ranks_with_one_sentence(tmp_path: Path) -> None:
@@ -133,3 +132,72 @@ def test_losses_are_written_for_every_step_that_is_told(tmp_path: Path) -> None:
     assert train(tmp_path, tokens, "log_steps=5", "tensorboard=true").returncode == 0
     assert list(losses(tmp_path)) == [5, 10, 15, 20]
     assert list((tmp_path / "training" / "tensorboard").glob("events*"))
+
+
+def test_a_test_of_settings_begins_anew_and_leaves_nothing_to_go_on_from(tmp_path: Path) -> None:
+    tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
+    assert train(tmp_path, tokens, "steps=8", "checkpoint_steps=4").returncode == 0
+    kept = sorted((tmp_path / "training").glob("*/step-*"))
+    weights = (tmp_path / "training" / "weights.safetensors").stat().st_mtime_ns
+    done = train(tmp_path, tokens, "test_steps=3", "validate_every=1")
+    assert done.returncode == 0, done.stderr
+    assert "step 1/3" in done.stderr
+    assert "validation loss" in done.stderr
+    assert sorted((tmp_path / "training").glob("*/step-*")) == kept
+    assert (tmp_path / "training" / "weights.safetensors").stat().st_mtime_ns == weights
+
+
+@pytest.mark.parametrize("is_looked_for", [True, False])
+def test_parameters_may_be_unused_in_some_steps_where_they_are_looked_for(
+    tmp_path: Path, is_looked_for: bool
+) -> None:
+    (tmp_path / "now_and_then.py").write_text(NOW_AND_THEN)
+    (tmp_path / "recipe.toml").write_text(OF_A_FACTORY)
+    words = words_of("-m", "hotlap.trainer", "recipe.toml", n_ranks=2)
+    done = subprocess.run(
+        [*words, f"find_unused_parameters={str(is_looked_for).lower()}"],
+        cwd=tmp_path,
+        env=environment() | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert (done.returncode == 0) == is_looked_for, done.stderr[-3000:]
+
+
+NOW_AND_THEN = """
+from torch import nn
+
+
+class NowAndThen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 1000), nn.Linear(12, 1000)
+        self.n_calls = 0
+
+    def forward(self, images):
+        flat = images.flatten(1)
+        self.n_calls += 1
+        return self.first(flat) if self.n_calls % 2 else self.first(flat) + self.second(flat)
+"""
+
+OF_A_FACTORY = """
+[model]
+factory = "now_and_then:NowAndThen"
+
+[data]
+image_size = 2
+n_samples = 64
+
+[loop]
+batch = 4
+steps = 6
+validate_every = 0
+
+[compute]
+device = "cpu"
+precision = "fp32"
+
+[mesh]
+timeout_s = 20.0
+"""

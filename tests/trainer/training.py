@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def words_of(*words: str, n_ranks: int = 1) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """One thread each: ranks share the cores."""
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+    """One thread each, since ranks share the cores; FLOPs are not what is looked at."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HOTLAP_SKIP_FLOPS": "1"}
 
 
 def train(folder: Path, *changes: str, n_ranks: int = 1) -> subprocess.CompletedProcess[str]:
@@ -58,6 +59,31 @@ def losses(folder: Path) -> dict[int, float]:
     lines = (folder / "training" / "log.jsonl").read_text().splitlines()
     entries: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("}")]
     return {one["step"]: one["loss"] for one in entries if one["part"] == "train"}
+
+
+def runs(folder: Path) -> list[dict[str, Any]]:
+    """The Runs that were recorded in a folder, in the order of their ids."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob(".hotlap/*/run.json"))]
+
+
+def wait_until_it_trains(folder: Path, name: str = "training") -> None:
+    """Until it has told its first loss."""
+    log = folder / name / "log.jsonl"
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (log.exists() and log.read_text()):
+        assert time.monotonic() < deadline, "no step was made"
+        time.sleep(0.005)
+
+
+def ranks_of(agent: int) -> list[int]:
+    """The processes that torchrun has started."""
+    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    found = []
+    for child in map(int, children):
+        command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if b"hotlap.trainer" in command:
+            found.append(child)
+    return sorted(found)
 
 
 def weights(folder: Path) -> bytes:

@@ -12,6 +12,8 @@
                                             rank that was killed)
     merge.py   rank files -> Run    <---   rank-00000-….json
 
+Where no launcher of hotlap's stands above, the ranks record themselves: headless.py.
+
 A step and its marks, as a plain loop makes them (time runs to the right):
 
     | fetch | gap | to(device) | gap | model call, loss | backward | gap | optimizer | gap | fetch

@@ -48,9 +48,9 @@ GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
 STOP = marks.STOP << 8
 
 
-def install(torch: Any) -> Session | None:
-    """Instrument torch in this process; without a launcher's settings, nothing happens."""
-    settings = Settings.from_environment()
+def install(torch: Any, settings: Settings | None = None) -> Session | None:
+    """Instrument torch in this process; without settings of a launcher's, nothing happens."""
+    settings = settings or Settings.from_environment()
     if settings is None:
         return None
     session = Session(torch, settings)

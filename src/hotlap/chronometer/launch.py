@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -19,15 +18,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hotlap.chronometer.clock import now_ns
+from hotlap.chronometer.collect import collect_ranks, kernel_oom_kills, status_of
 from hotlap.chronometer.guardian import Guardian
 from hotlap.chronometer.merge import Ending, automatic_warmup, merge
 from hotlap.chronometer.power import NVML_VARIABLE
 from hotlap.chronometer.session import CUT_SUFFIX, Settings
-from hotlap.chronometer.steps import read_rank, replace_by_rank_file, seen_by
-from hotlap.errors import RecordError, UsageError
+from hotlap.chronometer.steps import seen_by
+from hotlap.errors import UsageError
 from hotlap.machine.host import describe_host
-from hotlap.records.rank import RankRecord
-from hotlap.records.run import Run, Status
+from hotlap.records.run import Run
 from hotlap.records.store import RunStore
 
 FORWARDED = (
@@ -38,7 +37,6 @@ FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT)
 _SENT_BY_KERNEL = 0x80  # si_code of a signal from the terminal: the whole foreground group has it
 CUT_GRACE_S = 30.0
 """How long a process that was asked to end after its steps may take to do so."""
@@ -129,7 +127,7 @@ class _Job:
         self.started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.return_code: int | None = None
         self.ended_by_us = False
-        self.oom_kills = _kernel_oom_kills()
+        self.oom_kills = kernel_oom_kills()
         self.begin_ns = self.end_ns = now_ns()
 
     def execute(self) -> None:
@@ -200,7 +198,7 @@ class _Job:
         """Read what the ranks left, merge it and write the Run."""
         (self.folder / ".ballast").unlink(missing_ok=True)
         records, notes = collect_ranks(self.folder)
-        status = self._status(records)
+        status = status_of(self.return_code or 0, records, self.oom_kills)
         cut_short = status == "cut" and (self.ended_by_us or self.return_code != 0)
         run = merge(
             records,
@@ -234,64 +232,6 @@ class _Job:
                 return replace(run, notes=(*run.notes, note))
         return run
 
-    def _status(self, records: Sequence[RankRecord]) -> Status:
-        code = self.return_code or 0
-        if any(record.cut for record in records):
-            return "cut"
-        if code == 0:
-            return "ok"
-        killed_by_kernel = _kernel_oom_kills() > self.oom_kills
-        if any(record.out_of_memory for record in records) or killed_by_kernel:
-            return "oom"
-        if -code in _ENDING_SIGNALS or code - 128 in _ENDING_SIGNALS:
-            return "killed"
-        return "failed"
-
-
-def collect_ranks(folder: Path) -> tuple[list[RankRecord], list[str]]:
-    """All that the ranks of a Run left; of processes that were killed, what is on their tapes."""
-    notes: list[str] = []
-    records: list[RankRecord] = []
-    for path in sorted(folder.glob("rank-*.json")):
-        try:
-            records.append(RankRecord.read(path))
-        except RecordError as error:
-            notes.append(str(error))
-    for facts in sorted(folder.glob("*.facts")):
-        try:
-            records.append(_fold(facts, notes))
-        except Exception as error:
-            notes.append(f"what {facts.stem} measured cannot be read: {error}")
-    for leftover in folder.glob(f"*{CUT_SUFFIX}"):
-        leftover.unlink(missing_ok=True)
-    return records, notes
-
-
-def _fold(facts: Path, notes: list[str]) -> RankRecord:
-    alive = _is_alive(facts.stem)
-    if alive:
-        notes.append(f"process {facts.stem} outlives the command: its figures are of this moment")
-    record = read_rank(facts)
-    try:
-        if not alive:
-            replace_by_rank_file(facts, record)
-    except OSError as error:
-        # A full disk: the figures reach the Run all the same, the steps one by one do not.
-        notes.append(f"the rank file of {facts.stem} was not written: {error.strerror}")
-    return record
-
-
-def _is_alive(stem: str) -> bool:
-    """Whether a measured process of this host, named by host and process id, still runs."""
-    host, _, pid = stem.rpartition("-")
-    if host != socket.gethostname():
-        return False
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
 
 def exit_like(code: int | None) -> int:
     """The exit code to leave with; a command that a signal ended is followed by the same signal."""
@@ -312,14 +252,6 @@ def _drop_pending(signals: Sequence[signal.Signals]) -> None:
     """A Ctrl-C that ended the command must not end the report."""
     while signal.sigtimedwait(set(signals), 0) is not None:
         pass
-
-
-def _kernel_oom_kills() -> int:
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 def describe_seen(seen: dict[str, int]) -> str:

@@ -55,6 +55,7 @@ class Settings:
     """What the launcher asks of the measured processes."""
 
     folder: str
+    """Empty in a process that records itself, until it is told: see `Session.record_into`."""
     steps: int | None = None
     """End the process after this many steps, warm-up included."""
 
@@ -165,6 +166,11 @@ class Session:
         """A forked child starts a tape of its own, if it trains at all."""
         self._reset()
 
+    def record_into(self, folder: Path) -> None:
+        """This process records itself from now on; ranks agree on the folder once they have met."""
+        self.settings = Settings(str(folder))
+        self.off = False
+
     def adopt_thread(self, kind: int) -> bool:
         """Whether marks of this thread are recorded, now that it is not the one they came from.
 
@@ -182,7 +188,8 @@ class Session:
 
     def _open(self) -> bool:
         worker = sys.modules.get("torch.utils.data._utils.worker")
-        if worker is not None and worker._worker_info is not None:
+        is_worker = worker is not None and worker._worker_info is not None
+        if is_worker or not self.settings.folder:
             self.off = True
             return False
         try:
@@ -348,21 +355,24 @@ class Session:
                 continue
         os._exit(0)
 
-    def close(self) -> None:
-        """Write the rank file. Called at the end of the process, acts once."""
+    def close(self, however_long: bool = False) -> None:
+        """Write the rank file. Called at the end of the process, acts once.
+
+        A tape of a long training is left to the launcher, unless there is none to read it.
+        """
         tape, facts = self.tape, self.facts
         if tape is None or facts is None:
             return
         self.thread, self.off = 0, True
         try:
-            self._close(tape, facts)
+            self._close(tape, facts, however_long)
         except Exception as error:
             facts.write(note=f"the end of process {os.getpid()} broke: {error}")
         self.tape = None
         if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
             _remind_of_interrupt()
 
-    def _close(self, tape: Tape, facts: FactsWriter) -> None:
+    def _close(self, tape: Tape, facts: FactsWriter, however_long: bool) -> None:
         self.flush()
         if self.device is not None:
             self.device.finish()
@@ -376,7 +386,7 @@ class Session:
         self.log(marks.ENDED)
         self.flush()
         tape.close()
-        if tape.n_words <= FOLD_WORDS:
+        if however_long or tape.n_words <= FOLD_WORDS:
             from hotlap.chronometer.steps import fold_rank  # only needed here: keep the start light
 
             fold_rank(facts.path)

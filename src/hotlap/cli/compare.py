@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     options.add_runs_dir(parser)
     arguments = parser.parse_args(argv)
     options.check_json_target(arguments.json)
-    store = RunStore(arguments.runs_dir)
+    store = options.open_store(arguments.runs_dir)
     a, a_ranks = _load(store, arguments.a)
     b, b_ranks = _load(store, arguments.b)
     from hotlap.chronometer.compare import compare

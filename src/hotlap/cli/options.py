@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from hotlap.errors import UsageError
 from hotlap.records.codec import to_json, write_json
+from hotlap.records.store import RunStore, default_runs_dir
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,10 +26,20 @@ def add_runs_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs-dir",
         type=Path,
-        default=Path(os.environ.get("HOTLAP_RUNS_DIR", ".hotlap")),
+        default=default_runs_dir(),
         metavar="DIR",
         help="where Runs are kept (default: .hotlap here, or $HOTLAP_RUNS_DIR)",
     )
+
+
+def open_store(runs_dir: Path) -> RunStore:
+    """The Runs of a folder; those whose training was killed are made first."""
+    store = RunStore(runs_dir)
+    for folder in store.unfinished():
+        from hotlap.chronometer.headless import settle
+
+        settle(folder)
+    return store
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ from hotlap.cli import options
 from hotlap.errors import RecordError
 from hotlap.records.codec import to_json
 from hotlap.records.run import Run
-from hotlap.records.store import RunStore
 from hotlap.report.terminal import command_text, quantity, seconds
 
 COLUMNS = "{:<24} {:<7} {:>6} {:>10} {:>12}  {}"
@@ -24,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     options.add_runs_dir(parser)
     arguments = parser.parse_args(argv)
     options.check_json_target(arguments.json)
-    store = RunStore(arguments.runs_dir)
+    store = options.open_store(arguments.runs_dir)
     entries = list(store.read_all(arguments.last))
     options.write_result(
         arguments.json, [to_json(run) for _, run in entries if isinstance(run, Run)]

@@ -35,8 +35,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def is_one_of_many() -> bool:
-    """Whether a launcher has started this process: it is measured from outside then, or not."""
-    launchers = ("RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    """Whether a launcher has started this process: `hotlap time`, or one of ranks.
+
+    Then it is recorded from outside, or the ranks record themselves.
+    """
+    launchers = ("RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK")
     return Settings.VARIABLE in os.environ or any(name in os.environ for name in launchers)
 
 

@@ -38,6 +38,8 @@ class MeshSettings:
     """Into which a pipeline cuts a batch; 0 stands for twice the stages."""
     static_graph: bool = True
     """DDP: the same parameters take part in every step."""
+    find_unused_parameters: bool = False
+    """DDP: some parameters take no part in some steps. Looking for them costs time in each."""
     bucket_mib: int = 25
     """DDP: gradients are sent in parcels of this size."""
     sync_batchnorm: bool = False

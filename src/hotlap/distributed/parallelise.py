@@ -62,7 +62,8 @@ def parallelise(model: nn.Module, layout: Layout, mesh: DeviceMesh | None) -> nn
         return DistributedDataParallel(
             model,
             process_group=mesh["dp"].get_group(),
-            static_graph=settings.static_graph,
+            static_graph=settings.static_graph and not settings.find_unused_parameters,
+            find_unused_parameters=settings.find_unused_parameters,
             gradient_as_bucket_view=True,
             bucket_cap_mb=settings.bucket_mib,
         )

@@ -19,7 +19,7 @@ class ModelSettings:
     n_channels: int = 3
     """Of images; 1 for grey ones."""
     image_size: int = 224
-    """Pixels, of both sides. A ViT is made for one size; a ResNet takes any."""
+    """Pixels, of both sides. A ViT has positions for it and interpolates them for other sizes."""
     small_stem: bool = False
     """ResNet: the stem keeps the resolution, for images of about 32 pixels."""
     zero_init_residual: bool = False

@@ -9,7 +9,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hotlap.errors import RecordError, UsageError
+from hotlap.records.begun import BEGUN
 from hotlap.records.run import Run
+
+
+def default_runs_dir() -> Path:
+    """Where Runs are kept if nobody says otherwise."""
+    return Path(os.environ.get("HOTLAP_RUNS_DIR", ".hotlap"))
 
 
 class RunStore:
@@ -60,6 +66,12 @@ class RunStore:
         for folder in sorted(self.root.iterdir()):
             if (folder / "run.json").is_file():
                 yield folder
+
+    def unfinished(self) -> Iterator[Path]:
+        """The folders of Runs that were begun without a launcher and have no `run.json` yet."""
+        for path in sorted(self.root.glob(f"*/{BEGUN}")):
+            if not (path.parent / "run.json").is_file():
+                yield path.parent
 
     def find(self, name: str) -> Path:
         """The folder of a Run named by its id, the start or end of it, a path, or `last`."""

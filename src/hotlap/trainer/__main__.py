@@ -19,15 +19,21 @@ def main(argv: Sequence[str]) -> int:
         if not argv:
             raise UsageError("a recipe is missing: hotlap train --list names some")
         settings = resolve(argv[0], argv[1:])
+        from hotlap.trainer.recording import Recording, watch
+
+        session = watch()  # first, so that what is imported next finds torch as it will be
         from hotlap.distributed.launch import detect, start
         from hotlap.trainer.build import build
         from hotlap.trainer.loop import train
 
         launch = detect(os.environ)
-        with start(
-            launch, settings.mesh.timeout_s, device=settings.compute.device or "auto"
-        ) as started:
-            return train(build(settings, started))
+        device = settings.compute.device or "auto"
+        with (
+            start(launch, settings.mesh.timeout_s, device=device) as started,
+            Recording(session, launch, argv) as recording,
+        ):
+            recording.code = train(build(settings, started))
+        return recording.code
     except UsageError as error:
         print(f"hotlap train: {error}", file=sys.stderr, flush=True)
         return 2

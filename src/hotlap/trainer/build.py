@@ -30,7 +30,9 @@ from hotlap.distributed.parallelise import (
 from hotlap.distributed.pipeline import Pipeline, cut, merged
 from hotlap.models.build import build_model
 from hotlap.models.checkpointing import checkpoint_blocks
+from hotlap.models.vit import ViT, check_size
 from hotlap.trainer.ema import Ema, EmaSettings
+from hotlap.trainer.learner import Learner
 from hotlap.trainer.optimizers.build import build_optimizer
 from hotlap.trainer.precision import Arithmetic, cast, set_up
 from hotlap.trainer.schedules import scaled_lr
@@ -48,9 +50,9 @@ class Training:
     layout: Layout
     arithmetic: Arithmetic
     model: nn.Module
-    """As it is called: cut, replicated, compiled."""
+    """As it is called: with its loss, cut, replicated, compiled."""
     bare: nn.Module
-    """The model itself, inside of what replicates it."""
+    """The model itself, inside of all that: its names are those of checkpoints."""
     optimizer: torch.optim.Optimizer
     average: Ema | None
     feed: Feed
@@ -132,17 +134,17 @@ def build(settings: TrainSettings, started: Started) -> Training:
     torch.manual_seed(settings.loop.seed)
     mesh = build_mesh(layout, device.type)
     bare = cast(build_model(settings.model).to(device), settings.compute)
+    _check_image_sizes(bare, settings)
     if settings.compute.checkpoint_blocks:
         checkpoint_blocks(bare, settings.compute.checkpoint_blocks)
-    compile_model(bare, settings, layout)
     pipeline = None
     if mesh is not None and layout.sizes["pp"] > 1:
-        parts = {i: parallelise(part, layout, mesh) for i, part in cut(bare, layout).items()}
+        parts = _stages(bare, settings, layout, mesh)
         pipeline = Pipeline(parts, layout, mesh, device)
         model = nn.ModuleList(parts.values())
         bare = _bare(list(parts.values()))
     else:
-        model = parallelise(bare, layout, mesh)
+        model = _with_loss(bare, settings, layout, mesh)
     # Random numbers drawn from here on (dropout) differ between ranks that see different data, and
     # agree between those that share a model.
     torch.manual_seed(settings.loop.seed + 1 + layout.data_rank)
@@ -175,6 +177,13 @@ def build(settings: TrainSettings, started: Started) -> Training:
     )
 
 
+def _check_image_sizes(model: nn.Module, settings: TrainSettings) -> None:
+    """A phase that the model cannot take is refused at the start, not after some epochs."""
+    if isinstance(model, ViT):
+        for phase in settings.loop.phases:
+            check_size((phase.image_size,), model.patch_size, "loop.phases: ")
+
+
 def _mesh_settings(settings: TrainSettings) -> MeshSettings:
     """With several backwards an update, a static graph breaks DDP's first one (torch 2.13)."""
     mesh = settings.mesh
@@ -202,14 +211,34 @@ def _joined(layout: Layout, mesh: DeviceMesh | None, *names: str) -> Any:
     return limit_wait(group, layout.settings.timeout_s)
 
 
-def compile_model(model: nn.Module, settings: TrainSettings, layout: Layout) -> None:
-    """Compile in place: the whole model, or block by block where each is gathered on its own."""
-    mode = settings.compute.compile
-    if not mode:
-        return
-    is_cut = layout.sizes["shard"] > 1 or layout.sizes["tp"] > 1
-    for part in repeated_blocks(model) if is_cut else [model]:
-        part.compile(mode=mode)
+def _with_loss(
+    bare: nn.Module, settings: TrainSettings, layout: Layout, mesh: DeviceMesh | None
+) -> nn.Module:
+    """The model with its loss, over the ranks: one program, unless each block is gathered alone."""
+    loop, mode = settings.loop, settings.compute.compile
+    if layout.sizes["shard"] > 1 or layout.sizes["tp"] > 1:
+        _compile_blocks(bare, mode)
+        return Learner(parallelise(bare, layout, mesh), loop.task, loop.label_smoothing)
+    learner = Learner(bare, loop.task, loop.label_smoothing)
+    if mode:
+        learner.compile(mode=mode)
+    return parallelise(learner, layout, mesh)
+
+
+def _stages(
+    bare: nn.Module, settings: TrainSettings, layout: Layout, mesh: DeviceMesh
+) -> dict[int, nn.Module]:
+    """The stages of this rank; compiled after the cut, for a copy of a module is not compiled."""
+    stages = cut(bare, layout)
+    for stage in stages.values():
+        _compile_blocks(stage, settings.compute.compile)
+    return {i: parallelise(stage, layout, mesh) for i, stage in stages.items()}
+
+
+def _compile_blocks(model: nn.Module, mode: str) -> None:
+    if mode:
+        for block in repeated_blocks(model):
+            block.compile(mode=mode)
 
 
 def _average(model: nn.Module, settings: TrainSettings) -> Ema | None:

@@ -19,6 +19,7 @@ class Keeper:
     def __init__(self, training: Training, progress: Progress) -> None:
         self._t, self._say = training, progress.say
         self._output = training.settings.output
+        self._is_test = bool(training.settings.loop.test_steps)
         self._files = Checkpoints(
             Path(self._output.folder) / "checkpoints",
             self._output.keep_checkpoints,
@@ -39,8 +40,8 @@ class Keeper:
         return bool(every) and step % every == 0
 
     def save(self, place: Place) -> None:
-        """Write one, unless there is one of this step."""
-        if place.step == self._last_step:
+        """Write one, unless there is one of this step; a test leaves none to go on from."""
+        if place.step == self._last_step or self._is_test:
             return
         t = self._t
         facts = {
@@ -65,7 +66,7 @@ class Keeper:
 
     def resume(self) -> Place:
         """Go on from the newest good one; from the start if there is none."""
-        newest = self._files.newest() if self._output.resume else None
+        newest = self._files.newest() if self._output.resume and not self._is_test else None
         if newest is None:
             return Place()
         there, tensors = names_in(newest), self._tensors()

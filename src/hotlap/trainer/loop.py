@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from hotlap.chronometer.collect import ASKED_TO_LEAVE
 from hotlap.errors import UsageError
 from hotlap.trainer.build import Training
 from hotlap.trainer.checkpoint import Place
@@ -21,7 +22,7 @@ from hotlap.trainer.export import export_weights
 from hotlap.trainer.keeper import Keeper
 from hotlap.trainer.metrics import Metrics
 from hotlap.trainer.progress import Log, Progress
-from hotlap.trainer.signals import ASKED_TO_LEAVE, Agreement, StopSignals
+from hotlap.trainer.signals import Agreement, StopSignals
 from hotlap.trainer.update import Batch, update
 from hotlap.trainer.validate import validate
 
@@ -32,7 +33,8 @@ def train(t: Training) -> int:
     """Train to the end, or until asked to leave; the exit code."""
     output = t.settings.output
     n_steps = planned_steps(t)
-    progress = Progress(t.launch.rank == 0, n_steps, t.unit)
+    end = t.settings.loop.test_steps or n_steps
+    progress = Progress(t.launch.rank == 0, end, t.unit)
     keeper = Keeper(t, progress)
     place = keeper.resume()
     progress.begin(place.step)
@@ -40,12 +42,14 @@ def train(t: Training) -> int:
     seen = Metrics(t.device)
     with StopSignals() as signals:
         agreement = Agreement(t.cpu_group, place.step)
-        while place.step < n_steps:
+        while place.step < end:
             t.model.train()
             for micro_batches in updates(t, place):
-                update(t, micro_batches, place.step, n_steps, seen)
-                place = replace(place, step=place.step + 1, batch=place.batch + len(micro_batches))
-                if place.step % output.log_steps == 0 or place.step == n_steps:
+                number = place.step + 1
+                is_told = number % output.log_steps == 0 or number == end
+                update(t, micro_batches, place.step, n_steps, seen, counts_hits=is_told)
+                place = replace(place, step=number, batch=place.batch + len(micro_batches))
+                if is_told:
                     stop_if_bad(t, seen, keeper)
                     figures = seen.read(t.figures_group)
                     log.write(place.step, "train", progress.tell(place, t.lr, figures))
@@ -61,27 +65,28 @@ def train(t: Training) -> int:
                     keeper.finish()
                     progress.say(f"asked to leave: the training stands at step {place.step}")
                     return ASKED_TO_LEAVE
-                if place.step == n_steps:
+                if place.step == end:
                     break
             else:
                 place = replace(place, epoch=place.epoch + 1, batch=0)
-            if t.validation is not None and is_validation_due(t, place, n_steps):
+            if t.validation is not None and is_validation_due(t, place, end):
                 figures = validate(t, t.validation, validation_batches(t))
                 log.write(place.step, "validation", progress.tell_validation(place, figures))
     keeper.save(place)
     keeper.finish()
-    export_weights(t, Path(output.folder))
+    if not t.settings.loop.test_steps:
+        export_weights(t, Path(output.folder))
     log.close()
     return 0
 
 
 def planned_steps(t: Training) -> int:
-    """Updates to be made."""
+    """Updates of the whole training, which the learning rate goes by, also in a test of some."""
     loop = t.settings.loop
     per_epoch = [t.n_batches(epoch) // loop.accumulate for epoch in range(max(loop.epochs, 1))]
     if not all(per_epoch):
         raise UsageError(_too_few(t))
-    return loop.test_steps or loop.steps or sum(per_epoch)
+    return loop.steps or sum(per_epoch)
 
 
 def _too_few(t: Training) -> str:
@@ -120,10 +125,10 @@ def where(t: Training, step: int) -> str:
     return f"epoch {epoch + 1}, batch {left * loop.accumulate + 1}"
 
 
-def is_validation_due(t: Training, place: Place, n_steps: int) -> bool:
+def is_validation_due(t: Training, place: Place, end: int) -> bool:
     """Every so many epochs, and at the end."""
     every = t.settings.loop.validate_every
-    return place.step == n_steps or (every > 0 and place.epoch % every == 0)
+    return place.step == end or (every > 0 and place.epoch % every == 0)
 
 
 def validation_batches(t: Training) -> int:

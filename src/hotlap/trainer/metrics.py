@@ -1,11 +1,13 @@
-"""Loss and accuracy, summed on the device: nothing in the step waits for them.
+"""Loss and accuracy of many steps: a step costs one copy on the device, and waits for nothing.
 
-Sums are read when a line of progress is due. The first step whose loss is no number is remembered
-on the device too, so that it can be named then.
+Losses are kept on the device and read together, when a line of progress is due or their place is
+full. The first step whose loss is no number is found then, too. Accuracy is counted where the loop
+asks for it: in all of a validation, of a training in the steps that are told.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor
 from hotlap.data.sampling import IGNORED
 
 TOP = 5
+CAPACITY = 1024
+"""Losses that are kept before they are read: a wait every so many backwards costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,44 +29,72 @@ class Figures:
     """Targets: images, or tokens."""
     loss: float
     top1: float
+    """Like `top5`, of the targets whose accuracy was counted; no number where none were."""
     top5: float
 
 
 class Metrics:
-    """Sums over steps, on the device."""
+    """What was seen since the last reading."""
 
     def __init__(self, device: torch.device) -> None:
-        self._sums = torch.zeros(4, dtype=torch.float64, device=device)
-        self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
+        self._device = device
+        self._losses = torch.zeros(CAPACITY, dtype=torch.float64, device=device)
+        self._steps: list[int] = []
+        """The step of each loss that is kept."""
+        self._loss = 0.0
+        """The sum of those that were read."""
+        self._bad_step = 0
+        self._n_known = 0
+        """Targets that were counted on the host."""
+        self._counts = torch.zeros(4, dtype=torch.float64, device=device)
+        """Targets counted on the device; of some, how many were looked at, and hits by 1 and 5."""
 
     def add_loss(self, step: int, loss_sum: Tensor, n: Tensor | int) -> None:
         """Of one backward: the sum over its targets."""
-        loss = loss_sum.detach()
-        self._sums[0] += n
-        self._sums[1] += loss
-        is_first = ~torch.isfinite(loss) & (self._bad_step == 0)
-        self._bad_step = torch.where(is_first, step, self._bad_step)
+        self._losses[len(self._steps)].copy_(loss_sum.detach())
+        self._steps.append(step)
+        if isinstance(n, Tensor):
+            self._counts[0] += n
+        else:
+            self._n_known += n
+        if len(self._steps) == CAPACITY:
+            self._read_losses()
 
     def add_accuracy(self, logits: Tensor, targets: Tensor) -> None:
         """How often the right class was the first, and among the first five."""
         best = logits.topk(min(TOP, logits.shape[-1]), dim=-1).indices
-        hits = (best == targets.unsqueeze(-1)) & (targets != IGNORED).unsqueeze(-1)
-        self._sums[2] += hits[..., 0].sum()
-        self._sums[3] += hits.sum()
+        counts = (targets != IGNORED).unsqueeze(-1)
+        hits = (best == targets.unsqueeze(-1)) & counts
+        self._counts[1:] += torch.stack((counts.sum(), hits[..., 0].sum(), hits.sum()))
+
+    def _read_losses(self) -> None:
+        """Bring the losses to the host; this waits for the device."""
+        losses = self._losses[: len(self._steps)].tolist()
+        bad = (step for step, loss in zip(self._steps, losses, strict=True)
+               if not math.isfinite(loss))  # fmt: skip
+        self._bad_step = self._bad_step or next(bad, 0)
+        self._loss += sum(losses)
+        self._steps.clear()
 
     def read(self, group: dist.ProcessGroup | None = None) -> Figures:
         """The figures since the last reading; this waits for the device."""
-        sums = self._sums.clone()
+        self._read_losses()
+        known = torch.tensor([self._loss, self._n_known], dtype=torch.float64, device=self._device)
+        sums = torch.cat((known, self._counts))
         if group is not None:
             dist.all_reduce(sums, group=group)
-        self._sums.zero_()
-        n, loss, top1, top5 = sums.tolist()
-        many = max(n, 1.0)
-        return Figures(int(n), loss / many, top1 / many, top5 / many)
+        self._loss, self._n_known = 0.0, 0
+        self._counts.zero_()
+        loss, n_known, n_counted, looked_at, top1, top5 = sums.tolist()
+        n = n_known + n_counted
+        shares = [hits / looked_at if looked_at else math.nan for hits in (top1, top5)]
+        return Figures(int(n), loss / max(n, 1.0), *shares)
 
     def bad_step(self, group: dist.ProcessGroup | None = None) -> int:
         """A step whose loss was no number, the first of its rank; 0 if there is none. It waits."""
-        bad = self._bad_step.clone()
-        if group is not None:
-            dist.all_reduce(bad, op=dist.ReduceOp.MAX, group=group)
+        self._read_losses()
+        if group is None:
+            return self._bad_step
+        bad = torch.tensor(self._bad_step, device=self._device)
+        dist.all_reduce(bad, op=dist.ReduceOp.MAX, group=group)
         return int(bad)

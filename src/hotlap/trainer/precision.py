@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from hotlap.errors import UsageError
+from hotlap.trainer import fp8
 from hotlap.trainer.settings import ComputeSettings
 
-AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ def set_up(settings: ComputeSettings, device: torch.device, deterministic: bool)
     """Set torch's switches for this process."""
     if settings.precision == "fp16" and device.type == "cpu":
         raise UsageError("compute.precision is fp16; on a CPU it has to be fp32 or bf16")
+    if settings.precision == "fp8":
+        fp8.check_device(device)
     is_strict = settings.precision == "fp32"
     torch.set_float32_matmul_precision("highest" if is_strict else "high")
     torch.backends.cudnn.allow_tf32 = not is_strict
@@ -51,6 +54,8 @@ def cast(model: nn.Module, settings: ComputeSettings) -> nn.Module:
     """The model in the type and the memory order that it is trained in."""
     if settings.precision == "pure-bf16":
         model = model.to(torch.bfloat16)
+    if settings.precision == "fp8":
+        fp8.multiply_in_fp8(model)
     if settings.channels_last:
         model = model.to(memory_format=torch.channels_last)
     return model

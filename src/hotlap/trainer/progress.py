@@ -38,7 +38,7 @@ class Progress:
         left = duration((self._n_steps - place.step) * step_s)
         self.say(
             f"epoch {place.epoch + 1}  step {place.step}/{self._n_steps}  "
-            f"loss {figures.loss:.4f}{self._accuracy(figures)}  lr {lr:.3g}  "
+            f"loss {figures.loss:.4f}{self._accuracy(figures, ' of its batch')}  lr {lr:.3g}  "
             f"{rate:,.0f} {self._unit}/s  {left} left"
         )
         return {"loss": figures.loss, "lr": lr, f"{self._unit}_per_s": rate}
@@ -49,12 +49,16 @@ class Progress:
         accuracy = self._accuracy(figures)
         self.say(f"epoch {epoch}  validation loss {figures.loss:.4f}{accuracy}")
         self.begin(place.step)
-        return {"loss": figures.loss, "top1": figures.top1, "top5": figures.top5}
+        found = {"loss": figures.loss}
+        if self._unit == "images":
+            found |= {"top1": figures.top1, "top5": figures.top5}
+        return found
 
-    def _accuracy(self, figures: Figures) -> str:
+    def _accuracy(self, figures: Figures, of: str = "") -> str:
+        """In a training the steps between two lines are not looked at, but for their loss."""
         if self._unit != "images":
             return ""
-        return f"  top-1 {figures.top1:.2%}  top-5 {figures.top5:.2%}"
+        return f"  top-1 {figures.top1:.2%}  top-5 {figures.top5:.2%}{of}"
 
 
 def duration(seconds: float) -> str:

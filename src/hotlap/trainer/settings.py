@@ -17,7 +17,7 @@ from hotlap.trainer.optimizers.settings import OptimizerSettings
 from hotlap.trainer.schedules import ScheduleSettings
 
 Task = Literal["images", "text"]
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "pure-bf16"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "pure-bf16", "fp8"]
 CompileMode = Literal["", "default", "reduce-overhead", "max-autotune"]
 
 
@@ -65,7 +65,8 @@ class LoopSettings:
     validate_batches: int = 0
     """Batches of a validation; 0 takes the whole set."""
     test_steps: int = 0
-    """Ends after so many updates and 20 batches of validation: to try settings. 0 trains."""
+    """To try settings: so many updates from the start and 20 batches of validation, without a
+    checkpoint read or written. 0 trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class ComputeSettings:
     device: Literal["", "cpu", "cuda"] = ""
     """Empty takes a GPU where there is one."""
     precision: Precision = "bf16"
+    """fp8: the linear layers but the last multiply in fp8, all else is as with bf16."""
     channels_last: bool = False
     """Images with their channels innermost in memory, for convolutions."""
     compile: CompileMode = ""
@@ -149,6 +151,11 @@ def check(settings: TrainSettings) -> None:
         raise UsageError(f"loop.clip_norm is {loop.clip_norm}; it has to be at least 0")
     if loop.task == "text" and (compute.channels_last or loop.phases):
         raise UsageError("compute.channels_last and loop.phases are for images; loop.task is text")
+    if mesh.tp > 1 and compute.precision == "fp8":
+        raise UsageError(
+            "compute.precision is fp8; with mesh.tp a layer is cut over ranks that have no common "
+            "scale for it: use bf16"
+        )
     if mesh.pp > 1 and loop.accumulate > 1:
         raise UsageError(
             f"loop.accumulate is {loop.accumulate}; a pipeline cuts its batch itself, into "

@@ -15,8 +15,6 @@ import torch.distributed as dist
 
 from hotlap.chronometer.clock import now_ns
 
-ASKED_TO_LEAVE = 75
-"""Exit code, EX_TEMPFAIL: not done yet, start it again and it goes on."""
 BETWEEN_TALKS_NS = 2_000_000_000
 
 

@@ -20,8 +20,16 @@ from hotlap.trainer.tasks import hard_targets, loss_sum, n_targets, total
 Batch = tuple[Tensor, Tensor]
 
 
-def update(t: Training, micro_batches: list[Batch], step: int, n_steps: int, seen: Metrics) -> None:
-    """Make the update that comes after `step` others."""
+def update(
+    t: Training,
+    micro_batches: list[Batch],
+    step: int,
+    n_steps: int,
+    seen: Metrics,
+    counts_hits: bool = False,
+) -> None:
+    """Make the update that comes after `step` others; count hits of images where that is wanted."""
+    counts_hits = counts_hits and t.settings.loop.task == "images"
     loop, scaler = t.settings.loop, t.arithmetic.scaler
     set_learning_rate(t, step, n_steps)
     if t.settings.compute.compile in WITH_CUDA_GRAPHS:
@@ -34,9 +42,9 @@ def update(t: Training, micro_batches: list[Batch], step: int, n_steps: int, see
     n_all = total(counts, t.data_group, t.layout.n_data)
     if t.pipeline is not None:
         ((inputs, targets),) = prepared
-        through_pipeline(t, t.pipeline, inputs, targets, step, n_all, seen)
+        through_pipeline(t, t.pipeline, inputs, targets, step, n_all, seen, counts_hits)
     else:
-        one_by_one(t, prepared, counts, step, n_all, seen)
+        one_by_one(t, prepared, counts, step, n_all, seen, counts_hits)
     if loop.clip_norm:
         scaler.unscale_(t.optimizer)
         clip_gradients(t.bare.parameters(), loop.clip_norm, t.stages_group)
@@ -54,19 +62,19 @@ def one_by_one(
     step: int,
     n_all: Tensor | int,
     seen: Metrics,
+    counts_hits: bool,
 ) -> None:
     """Forward and backward of each micro-batch."""
-    loop, scaler = t.settings.loop, t.arithmetic.scaler
+    scaler = t.arithmetic.scaler
     for i, (inputs, targets) in enumerate(micro_batches):
         with exchanging(t, is_last=i == len(micro_batches) - 1):
             with t.arithmetic.autocast():
-                logits = t.model(inputs)
-            loss = loss_sum(logits, targets, loop.label_smoothing)
+                loss, logits = t.model(inputs, targets)
             # Ranks average their gradients: times their number that is the sum again.
             scaler.scale(loss * (t.layout.n_data / n_all)).backward()
         seen.add_loss(step + 1, loss, counts[i])
-        if loop.task == "images":
-            seen.add_accuracy(logits.detach(), hard_targets(targets))
+        if counts_hits:
+            seen.add_accuracy(logits, hard_targets(targets))
 
 
 def through_pipeline(
@@ -77,6 +85,7 @@ def through_pipeline(
     step: int,
     n_all: Tensor | int,
     seen: Metrics,
+    counts_hits: bool,
 ) -> None:
     """Forward and backward of a batch through the stages of all ranks."""
 
@@ -90,7 +99,7 @@ def through_pipeline(
     if result is not None:
         logits, whole_loss = result
         seen.add_loss(step + 1, whole_loss / share, n_targets(targets, t.may_be_padded))
-        if t.settings.loop.task == "images":
+        if counts_hits:
             seen.add_accuracy(logits.detach(), hard_targets(targets))
 
 
@@ -108,6 +117,6 @@ def exchanging(t: Training, is_last: bool) -> Iterator[None]:
         with t.model.no_sync():
             yield
         return
-    if isinstance(t.model, FSDPModule):
-        t.model.set_requires_gradient_sync(is_last)
+    if isinstance(t.bare, FSDPModule):
+        t.bare.set_requires_gradient_sync(is_last)
     yield

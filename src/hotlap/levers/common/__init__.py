@@ -10,4 +10,5 @@ edits.py      the same change as an edit of the user's own source; source.py fin
               calls.py and rewrite.py change the text
 autocast.py, later.py, loaders.py, modules.py, optimizers.py
               what several levers have in common
+fp8.py        linear layers in fp8; the reference trainer has them from here, too
 """
