@@ -8,7 +8,8 @@ that the device stood idle while the host waited for the batch.
 An event is cheap for the device and dear for the host: ten of them take a launch-bound step 0.1 ms
 longer. So where the device is behind the host, which then has time to spare, every step gets its
 events. Where the device waits for the host, steps end for both at the same time, the host's clock
-gives their length, and only some steps are probed with events for their phases.
+gives their length, and only some steps are probed with events for their phases. The others are
+quiet: without the marks that would only split them.
 
 Losses stay on the device, kept by reference, and are brought to the host a block at a time.
 """
@@ -124,6 +125,7 @@ class DeviceClock:
             self._last_end_ns = now
         else:
             self._last_end_ns = now
+            self._session.be_quiet(False)
             self._session.has_events = True
             self._put_event()  # for the end of this step, where the probed one begins
         is_probe = self._session.has_events and not self._host_is_ahead
@@ -140,6 +142,7 @@ class DeviceClock:
             steps = math.ceil(PROBE_COST_NS / (PROBE_SHARE * max(step_ns, 1)))
             self._session.unprobed_left = in_a_row * (steps - 1)
             self._session.has_events = self._session.unprobed_left == 0
+            self._session.be_quiet(not self._session.has_events)
             self._n_in_a_row = 0
 
     @staticmethod

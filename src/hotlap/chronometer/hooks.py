@@ -39,13 +39,14 @@ from hotlap.chronometer.marks import (
     NO_LOSS,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    QUIET,
     TRANSFER_BEGIN,
     TRANSFER_END,
 )
 from hotlap.chronometer.session import BACKWARDS_ALONE, Session, Settings, first_tensor
 
 GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
-STOP = marks.STOP << 8
+STOP, QUIETLY = marks.STOP << 8, QUIET << 8
 
 
 def install(torch: Any, settings: Settings | None = None) -> Session | None:
@@ -108,23 +109,25 @@ def _data(torch: Any, session: Session) -> None:
             session.device.mark()
         return place
 
+    def n_samples(batch: Any) -> int:
+        try:
+            if type(batch) is tensor_type:
+                tensor = batch
+            elif type(batch) is list and type(batch[0]) is tensor_type:
+                tensor = batch[0]
+            else:
+                tensor = first_tensor(batch, tensor_type)
+            if tensor is not None:
+                return int(tensor.size(0))
+        except IndexError:
+            return -1  # an empty batch, or a tensor without a dimension
+        except Exception as error:
+            session.note(f"samples were not counted: {type(error).__name__}: {error}")
+        return -1
+
     def end_fetch(place: int, batch: Any) -> Any:
         if place:
-            samples = -1
-            try:
-                if type(batch) is tensor_type:
-                    tensor = batch
-                elif type(batch) is list and type(batch[0]) is tensor_type:
-                    tensor = batch[0]
-                else:
-                    tensor = first_tensor(batch, tensor_type)
-                if tensor is not None:
-                    samples = tensor.size(0)
-            except IndexError:
-                samples = -1  # an empty batch, or a tensor without a dimension
-            except Exception as error:
-                session.note(f"samples were not counted: {type(error).__name__}: {error}")
-            extend((now_ns(), FETCH_END | place - 1 << 16, samples, 0))
+            extend((now_ns(), FETCH_END | place - 1 << 16, n_samples(batch), 0))
             if session.has_events:
                 session.device.mark()
         return batch
@@ -133,10 +136,26 @@ def _data(torch: Any, session: Session) -> None:
         if place:
             session.log(FETCH_END | STOP | place - 1 << 16, -1)
 
+    def quiet_fetch(iterator: Any, batch: Any) -> Any:
+        if session.thread == get_ident():
+            serial = serials.get(id(iterator), 0)
+            extend((now_ns(), FETCH_END | QUIETLY | serial << 16, n_samples(batch), 0))
+        return batch
+
+    def failed_quiet_fetch(iterator: Any) -> None:
+        if session.thread == get_ident():
+            session.log(FETCH_END | QUIETLY | STOP | serials.get(id(iterator), 0) << 16, -1)
+
     loader_class.__iter__ = instrument(loader_class.__iter__, begin_iter, failed_iter, end_iter)
-    iterator_class.__next__ = instrument(
-        iterator_class.__next__, begin_fetch, failed_fetch, end_fetch
-    )
+    original = iterator_class.__next__
+    loud = instrument(original, begin_fetch, failed_fetch, end_fetch)
+    quiet = instrument(original, None, failed_quiet_fetch, quiet_fetch)
+    iterator_class.__next__ = loud
+
+    def switch(is_quiet: bool) -> None:
+        iterator_class.__next__ = quiet if is_quiet else loud
+
+    session.switches.append(switch)
 
 
 def _forward(torch: Any, session: Session) -> None:
@@ -219,7 +238,7 @@ def _backward(torch: Any, session: Session) -> None:
             session.log(marks.OPTIMIZER_RAISED)
         session.backwards += 1
         was_inside, session.inside_module = session.inside_module, True
-        extend((now_ns(), code, NO_LOSS, 0))
+        extend((now_ns(), code | session.quiet_flag, NO_LOSS, 0))
         if session.has_events:
             session.device.mark()
         try:
@@ -255,9 +274,24 @@ def _backward(torch: Any, session: Session) -> None:
             session.inside_module = was_inside
             session.log(BACKWARD_END | STOP)
 
-    torch.autograd._engine_run_backward = instrument(
-        torch.autograd._engine_run_backward, begin, failed, end
-    )
+    def failed_quietly(was_inside: bool | None) -> None:
+        if was_inside is not None:
+            begun = len(buffer) - 3
+            while begun > 0 and buffer[begun] & 0xFF != BACKWARD_BEGIN:
+                begun -= marks.WORDS
+            if begun > 0:
+                buffer[begun] &= ~QUIETLY  # it has an end of its own, after all
+            session.log(BACKWARD_END | STOP)
+
+    original = torch.autograd._engine_run_backward
+    loud = instrument(original, begin, failed, end)
+    quiet = instrument(original, begin, failed_quietly, back_to=session)
+    torch.autograd._engine_run_backward = loud
+
+    def switch(is_quiet: bool) -> None:
+        torch.autograd._engine_run_backward = quiet if is_quiet else loud
+
+    session.switches.append(switch)
 
 
 def _optimizer(torch: Any, session: Session) -> None:
@@ -271,23 +305,32 @@ def _optimizer(torch: Any, session: Session) -> None:
             return
         if session.thread != get_ident() and not session.adopt_thread(OPTIMIZER_BEGIN):
             return
+        has_closure = len(args) > 1 or "closure" in kwargs
+        if has_closure:
+            session.have_all_marks()
         if id(optimizer) not in optimizers:
             optimizers[id(optimizer)] = len(optimizers)
+        if session.quiet_flag:
+            return
         index = optimizers[id(optimizer)]
-        session.open_optimizers.append(len(args) > 1 or "closure" in kwargs)
+        session.open_optimizers.append(has_closure)
         extend((now_ns(), OPTIMIZER_BEGIN | index << 16, 0, 0))
         if session.has_events:
             session.device.mark()
 
     def end(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if is_tracing() or session.thread != get_ident() or not session.open_optimizers:
+        if is_tracing() or session.thread != get_ident():
+            return
+        is_quiet = session.quiet_flag
+        if not (session.open_optimizers or is_quiet):
             return
         index = optimizers.get(id(optimizer), 0)
         now = now_ns()
-        extend((now, OPTIMIZER_END | session.end_flags | index << 16, 0, 0))
-        session.open_optimizers.pop()
-        if session.has_events:
-            session.device.mark()
+        extend((now, OPTIMIZER_END | session.end_flags | is_quiet | index << 16, 0, 0))
+        if not is_quiet:
+            session.open_optimizers.pop()
+            if session.has_events:
+                session.device.mark()
         if not session.open_optimizers:
             session.boundaries.append(index)
             session.unprobed_left -= 1
@@ -310,6 +353,7 @@ def _scaler(torch: Any, session: Session) -> None:
         return scaled
 
     def begin_step(scaler: Any, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        session.have_all_marks()  # the optimizer's own step, if it is made, is inside of this one
         session.begin_optimizer(optimizer, (optimizer, *args), kwargs)
         return optimizer
 

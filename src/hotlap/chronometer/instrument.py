@@ -32,6 +32,25 @@ except BaseException:
     __hotlap_leave(__hotlap_scope)
     raise
 """
+_RETURNS_ALONE = """
+__hotlap_scope = {first}
+try:
+    BODY
+except BaseException:
+    __hotlap_leave(__hotlap_scope)
+    raise
+"""
+_ENTER_ALONE = """
+__hotlap_scope = __hotlap_enter({arguments})
+try:
+    BODY
+except BaseException:
+    __hotlap_leave(__hotlap_scope)
+    raise
+finally:
+    if __hotlap_scope is not None:
+        __hotlap_guard.inside_module = __hotlap_scope
+"""
 _OUTERMOST = """
 if __hotlap_guard.inside_module or __hotlap_is_tracing():
     BODY
@@ -51,15 +70,19 @@ else:
 
 def instrument(
     function: Callable[..., Any],
-    enter: Callable[..., Any],
+    enter: Callable[..., Any] | None,
     leave: Callable[[Any], None],
     returns: Callable[[Any, Any], Any] | None = None,
     outermost: tuple[Any, Callable[[], bool]] | None = None,
+    back_to: Any = None,
 ) -> Any:
     """A copy of `function` that calls `enter(*its arguments)` first and `leave(scope)` last.
 
     With `returns`, that is called instead of `leave` where the function returns: it gets the scope
-    and the value, and returns the value.
+    and the value, and returns the value. Without `enter`, its scope is the first argument.
+
+    With `back_to`, an object, `leave` is called only if the function raises; that object's
+    `inside_module` becomes what `enter` returned, unless that is None.
 
     With `outermost`, an object and a function, only calls outside of all others are marked: those
     made while the object's `inside_module` is false, which `enter` sets, and the function is. Then
@@ -82,10 +105,15 @@ def instrument(
         names["__hotlap_returns"] = returns
         body = [_SeeReturns().visit(statement) for statement in body]
     template = _PLAIN if returns is None else _SEEING_RETURNS
+    if enter is None:
+        template = _RETURNS_ALONE
+    if back_to is not None:
+        template, names["__hotlap_guard"] = _ENTER_ALONE, back_to
     if outermost is not None:
         template = _OUTERMOST
         names["__hotlap_guard"], names["__hotlap_is_tracing"] = outermost
-    text = template.format(arguments=_argument_names(definition))
+    arguments = _argument_names(definition)
+    text = template.format(arguments=arguments, first=arguments.partition(",")[0])
     definition.body = _fill(ast.parse(text).body, body, definition)
     return _build(definition, names, function)
 

@@ -41,6 +41,9 @@ PROBE = 1
 """OPTIMIZER_END: the events of this step have made it longer than the others."""
 STOP = 1
 """FETCH_END: no batch came (the loader was at its end, or raised). BACKWARD_END: it raised."""
+QUIET = 8
+"""FETCH_END, BACKWARD_BEGIN, OPTIMIZER_END: it stands for both ends of its scope. Made in steps of
+a device that are not probed for their phases."""
 
 PENDING = -1
 NO_LOSS = -2
@@ -74,3 +77,11 @@ class Mark(NamedTuple):
     argument: int
     value: int
     device_ns: int
+
+    def both_ends(self) -> tuple[Mark, Mark]:
+        """The two that a quiet mark stands for: at its time, with no time between them."""
+        mark = self._replace(flags=self.flags & ~QUIET)
+        bare = mark._replace(flags=0, value=0)
+        if self.kind in SCOPES:
+            return mark, bare._replace(kind=SCOPES[self.kind])
+        return bare._replace(kind=OPENED_BY[self.kind]), mark

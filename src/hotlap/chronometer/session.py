@@ -94,6 +94,7 @@ class Session:
         "module_indices",
         "modules",
         "n_iterators",
+        "needs_all_marks",
         "new_module",
         "next_beat_ns",
         "next_chore_ns",
@@ -102,9 +103,11 @@ class Session:
         "on_training_call",
         "open_optimizers",
         "optimizers",
+        "quiet_flag",
         "serials",
         "settings",
         "steps",
+        "switches",
         "tape",
         "thread",
         "torch",
@@ -125,6 +128,10 @@ class Session:
         """Told of every module that the loop calls, once, before its first training call."""
         self.on_training_call: Callable[[Any, Any, Any], None] | None = None
         """Told of every outermost call with gradients, before it is made."""
+        self.switches: list[Callable[[bool], None]] = []
+        """Each puts in hooks that make fewer marks, or those that make them all."""
+        self.quiet_flag = 0
+        """Flags of a mark, while there are few: see `be_quiet`."""
         self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}
@@ -144,6 +151,8 @@ class Session:
         """Whether this step's marks get events of the device."""
         self.end_flags = 0
         """For the mark at the end of this step."""
+        self.needs_all_marks = False
+        self.be_quiet(False)
         self.unprobed_left = NO_DEVICE
         """Steps still to come without events; counted down by the hook that ends a step."""
         self.keep_loss: Callable[[Any], None] = self._keep_first_loss
@@ -237,6 +246,26 @@ class Session:
             self.noted.add(text)
             if self.facts is not None:
                 self.facts.write(note=text)
+
+    # Quiet steps ----------------------------------------------------------------------------
+
+    def be_quiet(self, is_quiet: bool) -> None:
+        """Make no marks that only split a step into its phases, or make them all again.
+
+        Closures and scalers nest scopes into each other, and a loop without an optimizer ends its
+        steps with the ends of backwards: they have all marks always.
+        """
+        is_quiet = is_quiet and bool(self.optimizers) and not self.needs_all_marks
+        if is_quiet != bool(self.quiet_flag):
+            self.quiet_flag = marks.QUIET << 8 if is_quiet else 0
+            for switch in self.switches:
+                switch(is_quiet)
+
+    def have_all_marks(self) -> None:
+        """From now on."""
+        if not self.needs_all_marks:
+            self.needs_all_marks = True
+            self.be_quiet(False)
 
     # Losses ---------------------------------------------------------------------------------
 

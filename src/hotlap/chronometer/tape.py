@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from hotlap.chronometer.marks import BYTES, WORDS, Mark
+from hotlap.chronometer.marks import BYTES, QUIET, WORDS, Mark
 
 CHUNK_BYTES = 1 << 20
 CHUNK_WORDS = CHUNK_BYTES // 8
@@ -74,4 +74,8 @@ def read_tape(path: Path) -> Iterator[Mark]:
             for host_ns, code, value, device_ns in unpack(chunk[: len(chunk) // BYTES * BYTES]):
                 if host_ns == 0:
                     return
-                yield Mark(host_ns, code & 0xFF, code >> 8 & 0xFF, code >> 16, value, device_ns)
+                mark = Mark(host_ns, code & 0xFF, code >> 8 & 0xFF, code >> 16, value, device_ns)
+                if mark.flags & QUIET:
+                    yield from mark.both_ends()
+                else:
+                    yield mark
