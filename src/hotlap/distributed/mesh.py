@@ -104,12 +104,5 @@ def _coordinates(rank: int, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _check(settings: MeshSettings, sizes: dict[str, int]) -> None:
-    is_interleaved = sizes["pp"] > 1 and settings.schedule == "interleaved"
-    if is_interleaved and sizes["dp"] * sizes["shard"] > 1:
-        raise UsageError(
-            "mesh.schedule is interleaved; with dp or shard it has to be 1f1b or gpipe"
-        )
-    if sizes["pp"] > 1 and settings.sequence_parallel:
-        raise UsageError("mesh.sequence_parallel: it cannot be had together with a pipeline")
     if settings.sequence_parallel and sizes["tp"] == 1:
         raise UsageError("mesh.sequence_parallel: it needs tensor parallelism, and tp is 1")
