@@ -25,6 +25,7 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
+from hotlap.distributed.batchnorm import synchronise_norms
 from hotlap.distributed.mesh import DIMENSIONS, Layout
 from hotlap.errors import UsageError
 
@@ -49,13 +50,19 @@ def limit_wait(group: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroup:
     return group
 
 
+def joined(layout: Layout, mesh: DeviceMesh, *names: str) -> dist.ProcessGroup:
+    """The ranks of several dimensions together; torch has no public name for this yet."""
+    group = mesh[names]._flatten("_".join(names)).get_group()
+    return limit_wait(group, layout.settings.timeout_s)
+
+
 def parallelise(model: nn.Module, layout: Layout, mesh: DeviceMesh | None) -> nn.Module:
     """The model, cut and replicated as the layout says; the pipeline has been cut before."""
     if mesh is None:
         return model
     settings, sizes = layout.settings, layout.sizes
-    if settings.sync_batchnorm:
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model, mesh["dp"].get_group())
+    if settings.sync_batchnorm and layout.n_data > 1:
+        model = synchronise_norms(model, joined(layout, mesh, "dp", "shard"))
     if sizes["tp"] > 1:
         cut_matrices(model, mesh["tp"], settings.sequence_parallel)
     if sizes["shard"] > 1 or (sizes["dp"] > 1 and (sizes["tp"] > 1 or sizes["pp"] > 1)):

@@ -27,7 +27,9 @@ def main(argv: Sequence[str]) -> int:
         with start(
             launch, settings.mesh.timeout_s, device=settings.compute.device or "auto"
         ) as started:
-            return train(build(settings, started))
+            training = build(settings, started)
+            with training.watch:
+                return train(training)
     except UsageError as error:
         print(f"hotlap train: {error}", file=sys.stderr, flush=True)
         return 2

@@ -37,12 +37,16 @@ def update(t: Training, micro_batches: list[Batch], step: int, n_steps: int, see
         through_pipeline(t, t.pipeline, inputs, targets, step, n_all, seen)
     else:
         one_by_one(t, prepared, counts, step, n_all, seen)
+    if t.sharded_update is not None:
+        t.sharded_update.take_gradients()
     if loop.clip_norm:
         scaler.unscale_(t.optimizer)
-        clip_gradients(t.bare.parameters(), loop.clip_norm, t.stages_group)
+        clip_gradients(t.optimized.parameters(), loop.clip_norm, t.stages_group)
     scaler.step(t.optimizer)
     scaler.update()
     t.optimizer.zero_grad(set_to_none=True)
+    if t.sharded_update is not None:
+        t.sharded_update.share_weights()
     if t.average is not None:
         t.average.update(t.bare)
 
