@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from training import HERE, TIMEOUT_S, begin, losses, make_tokens, train
+from training import (
+    HERE,
+    MODULE,
+    TIMEOUT_S,
+    TINY,
+    begin,
+    environment,
+    losses,
+    make_tokens,
+    train,
+    words_of,
+)
+
+from hotlap.distributed.judge import BEAT_S
 
 MINUTE_S = 60
 SLOW_RANK = str(HERE / "slow_rank.py")
@@ -35,6 +49,12 @@ def wait_for_checkpoint(folder: Path, step: int) -> None:
         time.sleep(0.05)
 
 
+def wait_for_first_steps(folder: Path) -> None:
+    """There is a checkpoint, and all ranks have said that they are on their way."""
+    wait_for_checkpoint(folder, 5)
+    time.sleep(3 * BEAT_S)
+
+
 def checkpoints(folder: Path) -> list[str]:
     found = (folder / "training" / "checkpoints").glob("step-*")
     return [path.name for path in found if not path.suffix]
@@ -45,7 +65,8 @@ def end_of(process: subprocess.Popen[str]) -> str:
     try:
         _, errors = process.communicate(timeout=MINUTE_S)
     except subprocess.TimeoutExpired:
-        process.kill()
+        for one in (process.pid, *ranks_of(process.pid)):
+            os.kill(one, signal.SIGKILL)
         raise
     assert process.returncode != 0
     return errors
@@ -64,7 +85,7 @@ def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
     tmp_path: Path, tokens: str, how: str
 ) -> None:
     process = begin(tmp_path, tokens, *ENDLESS, n_ranks=2)
-    wait_for_checkpoint(tmp_path, 5)
+    wait_for_first_steps(tmp_path)
     ranks = ranks_of(process.pid)
     assert len(ranks) == 2
     number, reason = LOST[how]
@@ -77,9 +98,41 @@ def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
 @pytest.mark.timeout(400)
 def test_the_first_rank_may_be_the_lost_one(tmp_path: Path, tokens: str) -> None:
     process = begin(tmp_path, tokens, *ENDLESS, "stall_s=5", n_ranks=2)
-    wait_for_checkpoint(tmp_path, 5)
+    wait_for_first_steps(tmp_path)
     os.kill(ranks_of(process.pid)[0], signal.SIGSTOP)
     assert "rank 0 has given no sign for 5 s" in end_of(process)
+    assert_goes_on(tmp_path, tokens)
+
+
+@pytest.mark.timeout(400)
+def test_the_lost_one_may_be_the_rank_where_all_meet(tmp_path: Path, tokens: str) -> None:
+    """As under srun: no launcher keeps the store, rank 0 does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", **meeting}
+    words = words_of(*MODULE, TINY, tokens, *ENDLESS, "stall_s=5")
+    ranks = [
+        subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            env={**environment(), **world, "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        wait_for_first_steps(tmp_path)
+        ranks[0].send_signal(signal.SIGSTOP)
+        _, errors = ranks[1].communicate(timeout=MINUTE_S)
+    finally:
+        for one in ranks:
+            one.kill()
+    assert f"rank 1 had no answer for 5 s from 127.0.0.1 port {port}" in errors
+    ranks[0].communicate(timeout=MINUTE_S)
     assert_goes_on(tmp_path, tokens)
 
 

@@ -123,7 +123,9 @@ def alone(folder: Path) -> Callable[..., Outcome]:
 
     @cache
     def train(*changes: str) -> Outcome:
-        losses, weights = run(folder, f"alone-{len(list(folder.iterdir()))}", 1, "batch=8", *changes)
+        losses, weights = run(
+            folder, f"alone-{len(list(folder.iterdir()))}", 1, "batch=8", *changes
+        )
         assert len(losses) == N_STEPS
         assert losses[-1] < losses[0] - 0.5
         return losses, weights

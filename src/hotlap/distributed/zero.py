@@ -113,8 +113,7 @@ def _parcels(parameters: Iterable[nn.Parameter]) -> Iterator[Parcel]:
 
 
 def _with_parameters(model: nn.Module, others: dict[nn.Parameter, nn.Parameter]) -> nn.Module:
-    """A copy of the modules, with other parameters; those that are not named and buffers are its
-    own."""
+    """A copy of the modules with other parameters in it, and all tensors else the same."""
     kept = (*model.parameters(), *model.buffers())
     # What deepcopy finds in its memo it takes as it is.
     memo = {id(one): others.get(one, one) if isinstance(one, nn.Parameter) else one for one in kept}
