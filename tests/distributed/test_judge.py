@@ -41,7 +41,7 @@ def test_a_rank_that_others_wait_for_is_named_after_the_stall() -> None:
     assert found is not None
     second, verdict = found
     assert STALL_S < second < STALL_S + 3
-    assert (verdict.rank, verdict.pid, verdict.node) == (1, 77, "here")
+    assert (verdict.rank, verdict.pid, verdict.process) == (1, 77, "here")
     assert "rank 1 has stood still for 40 s (loading data, step 5)" in verdict.reason
 
 

@@ -28,7 +28,8 @@ class Sign:
     state: str
     """'running', 'left', or the error it ended with."""
     pid: int
-    node: str
+    process: str
+    """What no other process has, of any node or time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Verdict:
     rank: int
     reason: str
     pid: int
-    node: str
+    process: str
 
 
 @dataclass(slots=True)
@@ -111,4 +112,4 @@ def _verdict(rank: int, one: _Seen, what: str) -> Verdict:
     sign = one.sign
     where = f"{sign.section}, step {sign.step}"
     reason = f"rank {rank} {what} ({where}); the others wait for it, so the training ends here"
-    return Verdict(rank, reason, sign.pid, sign.node)
+    return Verdict(rank, reason, sign.pid, sign.process)

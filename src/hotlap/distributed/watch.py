@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 
 import torch.distributed as dist
@@ -100,9 +101,8 @@ class Watch:
 
     def _say(self, store: dist.Store) -> None:
         self._n_signs += 1
-        sign = Sign(
-            self._n_signs, self._n_sections, *self._where, self._state, os.getpid(), _node()
-        )
+        pid = os.getpid()
+        sign = Sign(self._n_signs, self._n_sections, *self._where, self._state, pid, _name(pid))
         store.set(str(self._rank), json.dumps(asdict(sign)))
 
     def _listen(self, store: dist.Store, is_over: bool) -> None:
@@ -132,7 +132,8 @@ class Watch:
         A process that was stopped does not hear a launcher that asks it to leave; from the same
         node it can be killed.
         """
-        if verdict.node == _node() and verdict.pid != os.getpid():
+        is_here = verdict.process and verdict.process == _name(verdict.pid)
+        if is_here and verdict.pid != os.getpid():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(verdict.pid, signal.SIGKILL)
         _leave()
@@ -160,12 +161,13 @@ def _leave() -> None:
     os._exit(FAILED)
 
 
-def _node() -> str:
-    """Where a process number means the same process: containers of one host may differ in that."""
+def _name(pid: int) -> str:
+    """What no other process has, of any node, container or time; empty if there is none here."""
     try:
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+        born = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')} {pid} {born}"
     except OSError:
-        return f"{socket.gethostname()} {os.getpid()}"
+        return ""
 
 
 def _now_s() -> float:
