@@ -23,8 +23,10 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
+from torch.nn.parallel import DistributedDataParallel
 from two_ranks import LIMIT_S, N_RANKS, on_two_ranks
 
+from hotlap.distributed.zero import ShardedUpdate
 from hotlap.errors import UsageError
 from hotlap.trainer.optimizers.build import build_optimizer
 
@@ -54,13 +56,21 @@ def odd_batch(step: int) -> tuple[Tensor, Tensor]:
 
 
 def train_odd(
-    model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, part: slice
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: range,
+    part: slice,
+    sharded: ShardedUpdate | None = None,
 ) -> None:
     for step in steps:
         x, y = odd_batch(step)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x[part]), y[part]).backward()
+        if sharded is not None:
+            sharded.take_gradients()
         optimizer.step()
+        if sharded is not None:
+            sharded.share_weights()
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -108,6 +118,13 @@ def distances_of(name: Any, rank: int) -> dict[str, float]:
     found["fsdp"] = distance(whole_weights(sharded), expected)
     found["fsdp, resumed"] = distance(whole_weights(resumed), expected)
 
+    whole = copy.deepcopy(start)
+    replica = DistributedDataParallel(whole)
+    shares = ShardedUpdate(whole, init_device_mesh("cpu", (N_RANKS,)))
+    by = build_optimizer(shares.model, chosen)
+    train_odd(replica, by, range(5), half, shares)
+    found["zero"] = distance(whole_weights(whole), expected)
+
     # Some parameters are cut, others are plain tensors.
     cut = tensor_parallel(copy.deepcopy(start))
     train_odd(cut, build_optimizer(cut, chosen), range(5), everything)
@@ -127,7 +144,7 @@ def distances(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, f
 
 
 @every_optimizer
-@pytest.mark.parametrize("way", ["fsdp", "fsdp, resumed", "tensor parallel"])
+@pytest.mark.parametrize("way", ["fsdp", "fsdp, resumed", "zero", "tensor parallel"])
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_two_ranks_end_at_the_weights_of_one(
     distances: dict[str, dict[str, float]], name: Any, way: str

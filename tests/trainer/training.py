@@ -10,18 +10,40 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hotlap.data.tokens import prepare_text
 
 HERE = Path(__file__).parent
 TINY = str(HERE / "tiny.toml")
 TEXT = HERE.parents[1] / "LICENSE"
 TIMEOUT_S = 120
+MODULE = ("-m", "hotlap.trainer")
 
 
 def make_tokens(folder: Path) -> Path:
     """A folder of tokens of a real text."""
     prepare_text(TEXT, folder)
     return folder
+
+
+def make_images(folder: Path, n: int = 320, size: int = 16) -> Path:
+    """Idx files of noise, the brighter the higher the class."""
+    folder.mkdir(parents=True)
+    draw = torch.Generator().manual_seed(0)
+    for part in ("train", "t10k"):
+        labels = torch.randint(10, (n,), generator=draw, dtype=torch.uint8)
+        images = torch.randint(25, (n, size, size), generator=draw, dtype=torch.uint8)
+        images += 25 * labels.view(n, 1, 1)
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(idx_bytes(images))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
+    return folder
+
+
+def idx_bytes(values: torch.Tensor) -> bytes:
+    """A tensor of bytes as an idx file."""
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    return bytes([0, 0, 8, values.dim()]) + sizes + bytes(values.flatten().tolist())
 
 
 def words_of(*words: str, n_ranks: int = 1) -> list[str]:
@@ -39,15 +61,17 @@ def environment() -> dict[str, str]:
 
 def train(folder: Path, *changes: str, n_ranks: int = 1) -> subprocess.CompletedProcess[str]:
     """Train the tiny recipe in a folder, to the end."""
-    words = words_of("-m", "hotlap.trainer", TINY, *changes, n_ranks=n_ranks)
+    words = words_of(*MODULE, TINY, *changes, n_ranks=n_ranks)
     return subprocess.run(
         words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S
     )
 
 
-def begin(folder: Path, *changes: str, n_ranks: int = 1) -> subprocess.Popen[str]:
+def begin(
+    folder: Path, *changes: str, n_ranks: int = 1, program: tuple[str, ...] = MODULE
+) -> subprocess.Popen[str]:
     """The same, without waiting for it."""
-    words = words_of("-m", "hotlap.trainer", TINY, *changes, n_ranks=n_ranks)
+    words = words_of(*program, TINY, *changes, n_ranks=n_ranks)
     pipe = subprocess.PIPE
     return subprocess.Popen(
         words, cwd=folder, env=environment(), stdout=pipe, stderr=pipe, text=True

@@ -296,8 +296,14 @@ class Started:
     launch: Launch
     device: torch.device
     """Of this rank."""
-    is_group: bool = False
-    """Whether there is a process group: a lone process has none unless asked for."""
+    store: dist.Store | None = None
+    """Where the ranks met, for what else they have to say; None without a process group, which a
+    lone process has only where it is asked for."""
+
+    @property
+    def is_group(self) -> bool:
+        """Whether there is a process group."""
+        return self.store is not None
 
     def __enter__(self) -> Started:
         return self
@@ -339,7 +345,7 @@ def start(
         timeout=timeout,
         device_id=own if own.type == "cuda" else None,
     )
-    return Started(launch, own, is_group=True)
+    return Started(launch, own, store)
 
 
 def finish() -> None:

@@ -36,6 +36,8 @@ class MeshSettings:
     """Of the pipeline."""
     micro_batches: int = 0
     """Into which a pipeline cuts a batch; 0 stands for twice the stages."""
+    shard_optimizer: bool = False
+    """DDP: each replica keeps a part of the optimizer state, and weights stay whole (ZeRO-1)."""
     static_graph: bool = True
     """DDP: the same parameters take part in every step."""
     find_unused_parameters: bool = False
@@ -43,9 +45,12 @@ class MeshSettings:
     bucket_mib: int = 25
     """DDP: gradients are sent in parcels of this size."""
     sync_batchnorm: bool = False
-    """Batch norms take their statistics over all replicas; GPUs only."""
+    """Batch norms take their statistics over the batch of all ranks."""
     timeout_s: float = 600.0
     """After which a rank that waits for another one gives up; compiling may take minutes."""
+    stall_s: float = 40.0
+    """After which a rank ends the job that others wait for between two steps, or that gives no sign
+    of life. In its first steps, validations and checkpoints it has `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,10 @@ def _coordinates(rank: int, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _check(settings: MeshSettings, sizes: dict[str, int]) -> None:
-    is_interleaved = sizes["pp"] > 1 and settings.schedule == "interleaved"
-    if is_interleaved and sizes["dp"] * sizes["shard"] > 1:
+    if settings.shard_optimizer and max(sizes[name] for name in ("pp", "shard", "tp")) > 1:
         raise UsageError(
-            "mesh.schedule is interleaved; with dp or shard it has to be 1f1b or gpipe"
+            "mesh.shard_optimizer: it goes with dp alone; `shard` cuts weights, gradients and "
+            "optimizer state, and goes with all others"
         )
-    if sizes["pp"] > 1 and settings.sequence_parallel:
-        raise UsageError("mesh.sequence_parallel: it cannot be had together with a pipeline")
     if settings.sequence_parallel and sizes["tp"] == 1:
         raise UsageError("mesh.sequence_parallel: it needs tensor parallelism, and tp is 1")

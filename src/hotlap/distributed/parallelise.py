@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
+    PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -24,8 +25,12 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
+from hotlap.distributed.batchnorm import synchronise_norms
 from hotlap.distributed.mesh import DIMENSIONS, Layout
 from hotlap.errors import UsageError
+
+SEQUENCE = 1
+"""The dimension of it in what goes from block to block: [batch, sequence, width]."""
 
 
 def build_mesh(layout: Layout, device_type: str) -> DeviceMesh | None:
@@ -45,13 +50,19 @@ def limit_wait(group: dist.ProcessGroup, timeout_s: float) -> dist.ProcessGroup:
     return group
 
 
+def joined(layout: Layout, mesh: DeviceMesh, *names: str) -> dist.ProcessGroup:
+    """The ranks of several dimensions together; torch has no public name for this yet."""
+    group = mesh[names]._flatten("_".join(names)).get_group()
+    return limit_wait(group, layout.settings.timeout_s)
+
+
 def parallelise(model: nn.Module, layout: Layout, mesh: DeviceMesh | None) -> nn.Module:
     """The model, cut and replicated as the layout says; the pipeline has been cut before."""
     if mesh is None:
         return model
     settings, sizes = layout.settings, layout.sizes
-    if settings.sync_batchnorm:
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model, mesh["dp"].get_group())
+    if settings.sync_batchnorm and layout.n_data > 1:
+        model = synchronise_norms(model, joined(layout, mesh, "dp", "shard"))
     if sizes["tp"] > 1:
         cut_matrices(model, mesh["tp"], settings.sequence_parallel)
     if sizes["shard"] > 1 or (sizes["dp"] > 1 and (sizes["tp"] > 1 or sizes["pp"] > 1)):
@@ -96,13 +107,15 @@ def cut_matrices(model: nn.Module, mesh: DeviceMesh, sequence_parallel: bool) ->
             "TENSOR_PARALLEL); vit and gpt have one"
         )
     _check_heads(model, mesh.size())
-    for block in repeated_blocks(model):
+    blocks = repeated_blocks(model)
+    for block in blocks:
         styles = _styles(plan, sequence_parallel)
         if sequence_parallel:
             styles |= _sequence_styles(block, plan)
         parallelize_module(block, mesh, styles)
     if sequence_parallel:
-        parallelize_module(model, mesh, _sequence_ends(model))
+        parallelize_module(blocks[0], mesh, _cut_input())
+        parallelize_module(blocks[-1], mesh, _whole_output())
 
 
 def _check_heads(model: nn.Module, n_ranks: int) -> None:
@@ -112,38 +125,41 @@ def _check_heads(model: nn.Module, n_ranks: int) -> None:
 
 
 def _styles(plan: dict[str, str], sequence_parallel: bool) -> dict[str, Any]:
-    rows = RowwiseParallel(output_layouts=Shard(1)) if sequence_parallel else RowwiseParallel()
+    rows = RowwiseParallel()
+    if sequence_parallel:
+        rows = RowwiseParallel(output_layouts=Shard(SEQUENCE), use_local_output=False)
     return {name: ColwiseParallel() if how == "columns" else rows for name, how in plan.items()}
 
 
 def _sequence_styles(block: nn.Module, plan: dict[str, str]) -> dict[str, Any]:
-    """Norms work on their part of the sequence; what follows them needs all of it."""
+    """Norms work on their part of the sequence; what follows them needs all of it.
+
+    Between the layers there are distributed tensors, which know how long the whole sequence is: a
+    ViT's, with its class token, is hardly ever one that ranks can share evenly.
+    """
     styles: dict[str, Any] = {
-        name: SequenceParallel()
+        name: SequenceParallel(sequence_dim=SEQUENCE)
         for name, part in block.named_children()
         if isinstance(part, nn.LayerNorm)
     }
     for name in dict.fromkeys(path.partition(".")[0] for path in plan):
         styles[name] = PrepareModuleInput(
-            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+            input_layouts=Shard(SEQUENCE),
+            desired_input_layouts=Replicate(),
+            use_local_output=True,
         )
     return styles
 
 
-def _sequence_ends(model: nn.Module) -> dict[str, Any]:
-    """Where the sequence is cut, and where it is put together again."""
-    ends: tuple[str, str] | None = getattr(model, "SEQUENCE_ENDS", None)
-    if ends is None:
-        raise UsageError(
-            f"mesh.sequence_parallel: {type(model).__name__} does not say where its sequence "
-            "begins and ends (an attribute SEQUENCE_ENDS)"
-        )
-    first, last = ends
-    return {
-        first: PrepareModuleInput(
-            input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
-        ),
-        last: PrepareModuleInput(
-            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),), use_local_output=True
-        ),
-    }
+def _cut_input() -> PrepareModuleInput:
+    """Of the first block: the sequence is cut where it comes in."""
+    return PrepareModuleInput(
+        input_layouts=Replicate(), desired_input_layouts=Shard(SEQUENCE), use_local_output=False
+    )
+
+
+def _whole_output() -> PrepareModuleOutput:
+    """Of the last block: what follows, be it a head or the next stage, has the whole sequence."""
+    return PrepareModuleOutput(
+        output_layouts=Shard(SEQUENCE), desired_output_layouts=Replicate(), use_local_output=True
+    )

@@ -10,7 +10,7 @@ Schedules and the sending between stages are torch's (torch.distributed.pipelini
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -55,25 +55,39 @@ def cut(model: Any, layout: Layout) -> dict[int, nn.Module]:
 
 
 def merged(stages: list[nn.Module]) -> nn.Module:
-    """One module with the tensors of several stages, under the names they have in the model."""
-    whole = nn.Module()
+    """One module with the parts of several stages, under the names they have in the model."""
+    whole = _Merged(stages)
     for stage in stages:
-        for name, parameter in stage.named_parameters():
-            parent, leaf = _parent(whole, name)
-            parent.register_parameter(leaf, parameter)
-        for name, buffer in stage.named_buffers():
-            parent, leaf = _parent(whole, name)
-            parent.register_buffer(leaf, buffer)
+        _adopt(whole, stage)
     return whole
 
 
-def _parent(whole: nn.Module, name: str) -> tuple[nn.Module, str]:
-    *path, leaf = name.split(".")
-    for part in path:
-        if not hasattr(whole, part):
-            whole.add_module(part, nn.Module())
-        whole = getattr(whole, part)
-    return whole, leaf
+class _Merged(nn.Module):
+    """What optimizer and checkpoints see of several stages; it is not called."""
+
+    def __init__(self, stages: list[nn.Module]) -> None:
+        super().__init__()
+        self._stages = tuple(stages)  # in a tuple they are no parts of it
+
+    def blocks(self) -> list[nn.Module]:
+        """The repeated blocks of all stages."""
+        return [block for stage in self._stages for block in cast(Any, stage).blocks()]
+
+
+def _adopt(whole: nn.Module, part: nn.Module) -> None:
+    """Take in the tensors and modules of another one; what both have becomes one of both."""
+    for name, parameter in part.named_parameters(recurse=False):
+        whole.register_parameter(name, parameter)
+    for name, buffer in part.named_buffers(recurse=False):
+        whole.register_buffer(name, buffer)
+    for name, module in part.named_children():
+        there = getattr(whole, name, None)
+        if there is not None:
+            both = nn.Module()
+            _adopt(both, there)
+            _adopt(both, module)
+            module = both
+        whole.add_module(name, module)
 
 
 class Pipeline:

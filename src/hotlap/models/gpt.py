@@ -8,7 +8,7 @@ dict. The two ends of a pipeline lie on different devices, so a pipeline needs `
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,6 @@ class GPT(StagedModel):
     """
 
     TENSOR_PARALLEL = transformer.TENSOR_PARALLEL
-    SEQUENCE_ENDS: ClassVar[tuple[str, str]] = ("dropout", "norm")
-    """Modules on either side of the blocks, between which a sequence may be cut over ranks."""
     STEM = ("tokens", "positions", "dropout")
     BLOCKS = ("layers",)
     HEAD = ("norm", "head")

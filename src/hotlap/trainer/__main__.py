@@ -32,7 +32,9 @@ def main(argv: Sequence[str]) -> int:
             start(launch, settings.mesh.timeout_s, device=device) as started,
             Recording(session, launch, argv) as recording,
         ):
-            recording.code = train(build(settings, started))
+            training = build(settings, started)
+            with training.watch:
+                recording.code = train(training)
         return recording.code
     except UsageError as error:
         print(f"hotlap train: {error}", file=sys.stderr, flush=True)

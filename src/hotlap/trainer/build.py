@@ -23,11 +23,13 @@ from hotlap.distributed.launch import Launch, Started
 from hotlap.distributed.mesh import Layout, MeshSettings, lay_out
 from hotlap.distributed.parallelise import (
     build_mesh,
-    limit_wait,
+    joined,
     parallelise,
     repeated_blocks,
 )
 from hotlap.distributed.pipeline import Pipeline, cut, merged
+from hotlap.distributed.watch import Watch
+from hotlap.distributed.zero import ShardedUpdate
 from hotlap.models.build import build_model
 from hotlap.models.checkpointing import checkpoint_blocks
 from hotlap.models.vit import ViT, check_size
@@ -53,7 +55,11 @@ class Training:
     """As it is called: with its loss, cut, replicated, compiled."""
     bare: nn.Module
     """The model itself, inside of all that: its names are those of checkpoints."""
+    optimized: nn.Module
+    """The parameters as the optimizer has them, by name; mostly `bare`."""
     optimizer: torch.optim.Optimizer
+    sharded_update: ShardedUpdate | None
+    """Where replicas share the optimizer state."""
     average: Ema | None
     feed: Feed
     augment: Augment
@@ -71,6 +77,8 @@ class Training:
     """Ranks that hold the other layers; None where this one holds all."""
     cpu_group: Any
     """All ranks, talking over the CPU; None for one process."""
+    watch: Watch
+    """Over ranks that stand still."""
 
     @property
     def device(self) -> torch.device:
@@ -145,12 +153,15 @@ def build(settings: TrainSettings, started: Started) -> Training:
         bare = _bare(list(parts.values()))
     else:
         model = _with_loss(bare, settings, layout, mesh)
+    sharded_update = None
+    if mesh is not None and layout.settings.shard_optimizer:
+        sharded_update = ShardedUpdate(bare, mesh["dp"])
+    optimized = bare if sharded_update is None else sharded_update.model
     # Random numbers drawn from here on (dropout) differ between ranks that see different data, and
     # agree between those that share a model.
     torch.manual_seed(settings.loop.seed + 1 + layout.data_rank)
     loop = settings.loop
     batch = loop.batch * loop.accumulate * layout.n_data
-    data_group = _joined(layout, mesh, "dp", "shard") if layout.n_data > 1 else None
     return Training(
         settings=settings,
         launch=launch,
@@ -158,7 +169,9 @@ def build(settings: TrainSettings, started: Started) -> Training:
         arithmetic=arithmetic,
         model=model,
         bare=bare,
-        optimizer=build_optimizer(bare, settings.optimizer),
+        optimized=optimized,
+        optimizer=build_optimizer(optimized, settings.optimizer),
+        sharded_update=sharded_update,
         average=_average(bare, settings),
         feed=_feed(settings, layout, device, is_training=True),
         augment=_augment(settings, layout, device, is_training=True),
@@ -168,12 +181,13 @@ def build(settings: TrainSettings, started: Started) -> Training:
         else None,
         base_lr=scaled_lr(settings.optimizer.lr, batch, loop.base_batch, loop.lr_scaling),
         pipeline=pipeline,
-        data_group=data_group,
+        data_group=_data_group(layout, mesh),
         figures_group=_figures_group(layout, mesh),
         stages_group=mesh["pp"].get_group() if mesh is not None and pipeline else None,
         cpu_group=dist.new_group(backend="gloo", timeout=timedelta(seconds=settings.mesh.timeout_s))
         if launch.world_size > 1
         else None,
+        watch=Watch(started, settings.mesh.stall_s, settings.mesh.timeout_s),
     )
 
 
@@ -197,18 +211,15 @@ def _bare(stages: list[nn.Module]) -> nn.Module:
     return inside[0] if len(inside) == 1 else merged(inside)
 
 
+def _data_group(layout: Layout, mesh: DeviceMesh | None) -> Any:
+    return None if mesh is None or layout.n_data == 1 else joined(layout, mesh, "dp", "shard")
+
+
 def _figures_group(layout: Layout, mesh: DeviceMesh | None) -> Any:
     """The last stage knows the loss; so those of all stages add up what they know."""
     if mesh is None or layout.n_data * layout.sizes["pp"] == 1:
         return None
-    return _joined(layout, mesh, "pp", "dp", "shard")
-
-
-def _joined(layout: Layout, mesh: DeviceMesh | None, *names: str) -> Any:
-    """The ranks of several dimensions together; torch has no public name for this yet."""
-    assert mesh is not None
-    group = mesh[names]._flatten("_".join(names)).get_group()
-    return limit_wait(group, layout.settings.timeout_s)
+    return joined(layout, mesh, "pp", "dp", "shard")
 
 
 def _with_loss(

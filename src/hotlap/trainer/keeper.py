@@ -86,7 +86,7 @@ class Keeper:
 
     def _tensors(self) -> Tensors:
         t = self._t
-        tensors = state.model_tensors(t.bare) | state.optimizer_tensors(t.bare, t.optimizer)
+        tensors = state.model_tensors(t.bare) | state.optimizer_tensors(t.optimized, t.optimizer)
         if t.average is not None:
             tensors |= state.average_tensors(t.average)
         if t.arithmetic.scaler.is_enabled():
@@ -96,7 +96,7 @@ class Keeper:
     def _put(self, tensors: Tensors, step: int) -> None:
         t = self._t
         state.put_model(t.bare, tensors)
-        state.put_optimizer(t.bare, t.optimizer, tensors)
+        state.put_optimizer(t.optimized, t.optimizer, tensors)
         if t.average is not None:
             state.put_average(t.average, tensors, step)
         if t.arithmetic.scaler.is_enabled():

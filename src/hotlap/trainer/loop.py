@@ -27,6 +27,9 @@ from hotlap.trainer.update import Batch, update
 from hotlap.trainer.validate import validate
 
 TEST_VALIDATION_BATCHES = 20
+LOADING, STEP = "loading data", "in the step"
+CHECKPOINT, VALIDATION = "writing a checkpoint", "validating"
+"""Sections of the loop, for the watch over ranks that stand still."""
 
 
 def train(t: Training) -> int:
@@ -56,9 +59,12 @@ def train(t: Training) -> int:
                 leave, is_time, is_writing = agreement.ask(
                     place.step, bool(signals.received), keeper.is_time(), keeper.is_writing()
                 ) or (False, False, True)
+                is_due = leave or is_time or keeper.is_due_by_steps(place.step)
+                if is_due or not is_writing:
+                    t.watch.at(CHECKPOINT, place.step, is_long=True)
                 if not is_writing:
                     keeper.finish()
-                if leave or is_time or keeper.is_due_by_steps(place.step):
+                if is_due:
                     stop_if_bad(t, seen, keeper)  # such weights are not worth keeping
                     keeper.save(place)
                 if leave:
@@ -70,8 +76,10 @@ def train(t: Training) -> int:
             else:
                 place = replace(place, epoch=place.epoch + 1, batch=0)
             if t.validation is not None and is_validation_due(t, place, end):
+                t.watch.at(VALIDATION, place.step, is_long=True)
                 figures = validate(t, t.validation, validation_batches(t))
                 log.write(place.step, "validation", progress.tell_validation(place, figures))
+    t.watch.at(CHECKPOINT, place.step, is_long=True)
     keeper.save(place)
     keeper.finish()
     if not t.settings.loop.test_steps:
@@ -99,11 +107,18 @@ def _too_few(t: Training) -> str:
 def updates(t: Training, place: Place) -> Iterator[list[Batch]]:
     """The batches that are left of an epoch, as many at a time as make one update."""
     together: list[Batch] = []
+    step = place.step + 1
+    if t.sizes(place.epoch) != t.sizes(max(place.epoch - 1, 0)):
+        t.watch.expect_slow_steps()
+    t.watch.at(LOADING, step)
     for batch in t.feed.epoch(place.epoch, place.batch, **t.sizes(place.epoch)):
         together.append(batch)
         if len(together) == t.settings.loop.accumulate:
+            t.watch.at(STEP, step)
             yield together
             together = []
+            step += 1
+            t.watch.at(LOADING, step)
 
 
 def stop_if_bad(t: Training, seen: Metrics, keeper: Keeper) -> None:

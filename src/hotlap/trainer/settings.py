@@ -145,8 +145,12 @@ def check(settings: TrainSettings) -> None:
     }.items():
         if not 0 <= share < 1:
             raise UsageError(f"{key} is {share}; it has to be at least 0 and less than 1")
-    if mesh.timeout_s <= 0:
-        raise UsageError(f"mesh.timeout_s is {mesh.timeout_s}; it has to be above 0")
+    for key, seconds in {
+        "mesh.timeout_s": mesh.timeout_s,
+        "mesh.stall_s": mesh.stall_s,
+    }.items():
+        if seconds <= 0:
+            raise UsageError(f"{key} is {seconds}; it has to be above 0")
     if loop.clip_norm < 0:
         raise UsageError(f"loop.clip_norm is {loop.clip_norm}; it has to be at least 0")
     if loop.task == "text" and (compute.channels_last or loop.phases):

@@ -45,12 +45,16 @@ def update(
         through_pipeline(t, t.pipeline, inputs, targets, step, n_all, seen, counts_hits)
     else:
         one_by_one(t, prepared, counts, step, n_all, seen, counts_hits)
+    if t.sharded_update is not None:
+        t.sharded_update.take_gradients()
     if loop.clip_norm:
         scaler.unscale_(t.optimizer)
-        clip_gradients(t.bare.parameters(), loop.clip_norm, t.stages_group)
+        clip_gradients(t.optimized.parameters(), loop.clip_norm, t.stages_group)
     scaler.step(t.optimizer)
     scaler.update()
     t.optimizer.zero_grad(set_to_none=True)
+    if t.sharded_update is not None:
+        t.sharded_update.share_weights()
     if t.average is not None:
         t.average.update(t.bare)
 

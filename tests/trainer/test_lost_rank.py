@@ -1,0 +1,171 @@
+"""A rank that is lost ends the job within a minute, by default, and the training can go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from training import (
+    HERE,
+    MODULE,
+    TIMEOUT_S,
+    TINY,
+    begin,
+    environment,
+    losses,
+    make_tokens,
+    train,
+    words_of,
+)
+
+from hotlap.distributed.judge import BEAT_S
+
+MINUTE_S = 60
+SLOW_RANK = str(HERE / "slow_rank.py")
+ENDLESS = ("steps=100000", "batch=4", "checkpoint_steps=5")
+LOST = {
+    "killed": (signal.SIGKILL, "SIGKILL"),
+    "raises": (signal.SIGINT, "KeyboardInterrupt"),
+    "stands still": (signal.SIGSTOP, "rank 1 has given no sign for 40 s"),
+}
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> str:
+    return f"data.path={make_tokens(tmp_path / 'tokens')}"
+
+
+def wait_for_checkpoint(folder: Path, step: int) -> None:
+    """Of this step or a later one, whole."""
+    deadline = time.monotonic() + TIMEOUT_S
+    least = f"step-{step:08d}"
+    while not any(least <= name for name in checkpoints(folder)):
+        assert time.monotonic() < deadline, "no checkpoint"
+        time.sleep(0.05)
+
+
+def wait_for_first_steps(folder: Path) -> None:
+    """There is a checkpoint, and all ranks have said that they are on their way."""
+    wait_for_checkpoint(folder, 5)
+    time.sleep(3 * BEAT_S)
+
+
+def checkpoints(folder: Path) -> list[str]:
+    found = (folder / "training" / "checkpoints").glob("step-*")
+    return [path.name for path in found if not path.suffix]
+
+
+def end_of(process: subprocess.Popen[str]) -> str:
+    """What it said until it ended, within a minute from now."""
+    try:
+        _, errors = process.communicate(timeout=MINUTE_S)
+    except subprocess.TimeoutExpired:
+        for one in (process.pid, *ranks_of(process.pid)):
+            os.kill(one, signal.SIGKILL)
+        raise
+    assert process.returncode != 0
+    return errors
+
+
+def assert_goes_on(folder: Path, tokens: str) -> None:
+    """One process takes up from the checkpoint that was left."""
+    again = train(folder, tokens, "batch=8", "steps=100000", "test_steps=1")
+    assert again.returncode == 0, again.stderr
+    assert "going on from" in again.stderr
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("how", LOST)
+def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
+    tmp_path: Path, tokens: str, how: str
+) -> None:
+    process = begin(tmp_path, tokens, *ENDLESS, n_ranks=2)
+    wait_for_first_steps(tmp_path)
+    ranks = ranks_of(process.pid)
+    assert len(ranks) == 2
+    number, reason = LOST[how]
+    os.kill(ranks[1], number)
+    assert reason in end_of(process)
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    assert_goes_on(tmp_path, tokens)
+
+
+@pytest.mark.timeout(400)
+def test_the_first_rank_may_be_the_lost_one(tmp_path: Path, tokens: str) -> None:
+    process = begin(tmp_path, tokens, *ENDLESS, "stall_s=5", n_ranks=2)
+    wait_for_first_steps(tmp_path)
+    os.kill(ranks_of(process.pid)[0], signal.SIGSTOP)
+    assert "rank 0 has given no sign for 5 s" in end_of(process)
+    assert_goes_on(tmp_path, tokens)
+
+
+@pytest.mark.timeout(400)
+def test_the_lost_one_may_be_the_rank_where_all_meet(tmp_path: Path, tokens: str) -> None:
+    """As under srun: no launcher keeps the store, rank 0 does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", **meeting}
+    words = words_of(*MODULE, TINY, tokens, *ENDLESS, "stall_s=5")
+    ranks = [
+        subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            env={**environment(), **world, "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        wait_for_first_steps(tmp_path)
+        ranks[0].send_signal(signal.SIGSTOP)
+        _, errors = ranks[1].communicate(timeout=MINUTE_S)
+    finally:
+        for one in ranks:
+            one.kill()
+    assert f"rank 1 had no answer for 5 s from 127.0.0.1 port {port}" in errors
+    ranks[0].communicate(timeout=MINUTE_S)
+    assert_goes_on(tmp_path, tokens)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_whose_data_never_come_ends_the_job_within_a_minute(
+    tmp_path: Path, tokens: str, rank: int
+) -> None:
+    program = (SLOW_RANK, str(rank), "30", "100000")
+    process = begin(tmp_path, tokens, *ENDLESS, "asynchronous=false", n_ranks=2, program=program)
+    wait_for_checkpoint(tmp_path, 30)
+    errors = end_of(process)
+    assert f"rank {rank} has stood still for 40 s (loading data, step 31)" in errors
+    assert_goes_on(tmp_path, tokens)
+
+
+@pytest.mark.timeout(400)
+def test_a_slow_first_step_is_waited_for(tmp_path: Path, tokens: str) -> None:
+    process = begin(
+        tmp_path, tokens, "batch=4", "stall_s=2", n_ranks=2, program=(SLOW_RANK, "1", "0", "8")
+    )
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors[-3000:]
+    assert len(losses(tmp_path)) == 20
+
+
+def ranks_of(agent: int) -> list[int]:
+    """The processes that torchrun has started, in the order of their ranks."""
+    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    found = {}
+    for child in map(int, children):
+        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        for one in variables:
+            if one.startswith(b"RANK="):
+                found[int(one.removeprefix(b"RANK="))] = child
+    return [found[rank] for rank in sorted(found)]
