@@ -244,9 +244,7 @@ def _source(
         return FolderSource(files, settings, seed, is_training)
     if settings.kind == "idx":
         folder = find_idx_folder(settings.path)
-        return IdxSource(
-            folder, device, seed, is_training, settings.flip, settings.crop_padding
-        )
+        return IdxSource(folder, device, seed, is_training, settings.flip, settings.crop_padding)
     if settings.kind == "tokens":
         file = open_tokens(Path(settings.path) / ("train.bin" if is_training else "val.bin"))
         if settings.tokens_per_batch:
