@@ -9,7 +9,15 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from hotlap.data import randaugment as ops
-from hotlap.data.augment import Augment, cutmix, erased, mixup, normalised, statistics_of
+from hotlap.data.augment import (
+    Augment,
+    cutmix,
+    erased,
+    mixup,
+    normalised,
+    scale_and_shift,
+    statistics_of,
+)
 from hotlap.data.settings import DataSettings
 from hotlap.errors import UsageError
 
@@ -45,7 +53,7 @@ def test_pixels_are_normalised_by_channel() -> None:
 def test_normalised_noise_has_mean_0_and_deviation_1() -> None:
     images = noise(height=64, width=64).float()
     mean, std = (images / 255).mean((0, 2, 3)), (images / 255).std((0, 2, 3))
-    out = normalised(images, mean.view(3, 1, 1), std.view(3, 1, 1))
+    out = normalised(images, *scale_and_shift(mean.view(3, 1, 1), std.view(3, 1, 1)))
     assert out.mean((0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-4)
     assert out.std((0, 2, 3)).tolist() == pytest.approx([1] * 3, abs=1e-4)
 
@@ -91,8 +99,8 @@ def test_augmentation_leaves_the_global_generator_alone() -> None:
 
 def test_validation_images_and_tokens_are_not_augmented() -> None:
     plain, targets = augment_of(is_training=False, **FULL)(noise(), LABELS, step=0)
-    mean, std = statistics_of(DataSettings(), 3)
-    assert torch.equal(plain, normalised(noise().float(), mean, std))
+    statistics = scale_and_shift(*statistics_of(DataSettings(), 3))
+    assert torch.equal(plain, normalised(noise().float(), *statistics))
     assert torch.equal(targets, LABELS)
     tokens = torch.arange(12).view(2, 6)
     inputs, _ = augment_of(**FULL)(tokens, tokens, step=0)

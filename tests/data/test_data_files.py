@@ -57,6 +57,38 @@ def test_images_come_with_their_labels(fashion: Path) -> None:
     assert labels.tolist() == [1, 3]
 
 
+def test_a_padded_image_is_seen_through_a_window_that_moves_from_epoch_to_epoch(
+    fashion: Path,
+) -> None:
+    source = IdxSource(fashion, CPU, seed=0, is_training=True, flip=False, crop_padding=2)
+    plain = IdxSource(fashion, CPU, seed=0, is_training=True, flip=False)
+    every = tuple(range(N_IMAGES))
+    whole = torch.nn.functional.pad(plain.batch(Request(0, every, N_IMAGES))[0], (2,) * 4)
+    corners = set()
+    for epoch in range(8):
+        images, labels = source.batch(Request(epoch, every, N_IMAGES))
+        assert labels.tolist() == [i % 10 for i in every]
+        # Those in the middle of the batch are what they are in any other batch of the epoch.
+        assert torch.equal(source.batch(Request(epoch, (5, 2), 2))[0], images[[5, 2]])
+        for image, padded in zip(images[1:], whole[1:], strict=True):
+            places = [
+                (top, left)
+                for top in range(5)
+                for left in range(5)
+                if torch.equal(image, padded[:, top : top + 6, left : left + 6])
+            ]
+            assert len(places) == 1
+            corners.add(places[0])
+    assert len(corners) > 15
+
+
+def test_validation_images_are_whole(fashion: Path) -> None:
+    source = IdxSource(fashion, CPU, seed=0, is_training=False, flip=True, crop_padding=2)
+    images, _ = source.batch(Request(0, (4,), 1))
+    assert (images[0, 0, :, 0] == 200).all()
+    assert (images[0, 0, :, 1:] == 4).all()
+
+
 def test_the_test_set_is_used_for_validation(fashion: Path) -> None:
     assert len(IdxSource(fashion, CPU, seed=0, is_training=False, flip=True)) == 5
 

@@ -45,7 +45,8 @@ class Augment:
         self._n_classes = n_classes
         self._rank = rank
         self._seed = seed
-        self._is_training = is_training
+        draws = (settings.randaugment_ops, settings.random_erasing, settings.mixup, settings.cutmix)
+        self._is_random = is_training and any(draws)
         self._generator = torch.Generator(device=device)
         self._made_statistics: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -53,11 +54,10 @@ class Augment:
         """Augment a batch; `step` counts the training's batches from its start."""
         if inputs.dtype != torch.uint8:
             return inputs, targets
-        images = inputs.float()
-        if self._is_training:
-            images, targets = self._augmented(images, targets, self._draws_of(step))
+        if self._is_random:
+            images, targets = self._augmented(inputs.float(), targets, self._draws_of(step))
         else:
-            images = normalised(images, *self._statistics(images))
+            images = normalised(inputs, *self._statistics(inputs))
         return images.contiguous(memory_format=torch.channels_last), targets
 
     def _augmented(self, images: torch.Tensor, targets: torch.Tensor, draw: random.Random) -> Batch:
@@ -75,7 +75,8 @@ class Augment:
         """Put on the device once: every copy from the host would be waited for."""
         if self._made_statistics is None:
             mean, std = statistics_of(self._settings, images.shape[1])
-            self._made_statistics = mean.to(images.device), std.to(images.device)
+            scale, shift = scale_and_shift(mean, std)
+            self._made_statistics = scale.to(images.device), shift.to(images.device)
         return self._made_statistics
 
     def _draws_of(self, step: int) -> random.Random:
@@ -94,9 +95,14 @@ class Augment:
         return mix(images, probabilities, draw.betavariate(alpha, alpha), draw)
 
 
-def normalised(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
-    """Pixels in 0..255, with a mean and a deviation that are given for 0..1 taken out."""
-    return (images - WHITE * mean) / (WHITE * std)
+def scale_and_shift(mean: torch.Tensor, std: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What takes a mean and a deviation, given for pixels in 0..1, out of those in 0..255."""
+    return 1 / (WHITE * std), -mean / std
+
+
+def normalised(images: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """Pixels in 0..255, bytes or floats, scaled and shifted: on a GPU they are read once."""
+    return torch.addcmul(shift, images, scale)
 
 
 def statistics_of(settings: DataSettings, n_channels: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -100,7 +100,9 @@ class Feed:
         shape = self._with(image_size, batch_size)
         self._queue.requests = self._order.requests(epoch, start_batch, shape)
         batches = _checked(self._loader)
-        if self._device.type == "cuda" and not self._source.is_on_device:
+        if self._source.is_on_device:
+            return batches
+        if self._device.type == "cuda":
             return _one_ahead(batches, self._device)
         return _moved(batches, self._device)
 
@@ -137,7 +139,9 @@ class _Batches(Dataset):
             inputs, targets = self._source.batch(request)
         except UsageError as error:
             return error
-        targets[request.n_real :] = IGNORED
+        if request.n_real < len(targets):
+            targets = targets.clone()  # the source's own, perhaps
+            targets[request.n_real :] = IGNORED
         return inputs, targets
 
 
@@ -240,7 +244,7 @@ def _source(
         return FolderSource(files, settings, seed, is_training)
     if settings.kind == "idx":
         folder = find_idx_folder(settings.path)
-        return IdxSource(folder, device, seed, is_training, settings.flip)
+        return IdxSource(folder, device, seed, is_training, settings.flip, settings.crop_padding)
     if settings.kind == "tokens":
         file = open_tokens(Path(settings.path) / ("train.bin" if is_training else "val.bin"))
         if settings.tokens_per_batch:

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 
 import torch
-from torch.nn.functional import interpolate
+from torch.nn.functional import interpolate, pad
 
 from hotlap.data.sampling import Batch, Request
 from hotlap.data.seeds import generator_for
@@ -37,7 +37,13 @@ class IdxSource:
     is_on_device = True
 
     def __init__(
-        self, folder: Path, device: torch.device, seed: int, is_training: bool, flip: bool
+        self,
+        folder: Path,
+        device: torch.device,
+        seed: int,
+        is_training: bool,
+        flip: bool,
+        crop_padding: int = 0,
     ) -> None:
         """Read the two files of the training or the test set."""
         part = "train" if is_training else "t10k"
@@ -47,11 +53,14 @@ class IdxSource:
             raise UsageError(f"{folder} has {len(images)} {part} images but {len(labels)} labels")
         self.n_classes = int(labels.max()) + 1
         self.image_size = images.shape[-1]
-        self._images = images.unsqueeze(1).to(device)
+        self._padding = crop_padding if is_training else 0
+        self._images = pad(images.unsqueeze(1).to(device), (self._padding,) * 4)
         self._labels = labels.to(device, torch.int64)
         self._seed = seed
         self._flip = flip and is_training
-        self._mirrored: tuple[int, torch.Tensor] = (-1, torch.empty(0))
+        self._draws_of: int | None = None
+        """The epoch of the draws below, each for the whole set: none depends on a batch."""
+        self._mirrored = self._corners = torch.empty(0)
 
     def __len__(self) -> int:
         """The number of images."""
@@ -60,20 +69,31 @@ class IdxSource:
     def batch(self, request: Request) -> Batch:
         """Images (n, 1, height, width) as uint8, and their labels."""
         indices = _moved(torch.tensor(request.indices), self._images.device)
-        images = self._images[indices]
+        self._draw(request.epoch)
+        images = self._windows(indices) if self._padding else self._images[indices]
         if self._flip:
-            is_mirrored = self._mirrored_in(request.epoch)[indices].view(-1, 1, 1, 1)
+            is_mirrored = self._mirrored[indices].view(-1, 1, 1, 1)
             images = torch.where(is_mirrored, images.flip(-1), images)
         return resized(images, request.height, request.width), self._labels[indices]
 
-    def _mirrored_in(self, epoch: int) -> torch.Tensor:
-        """Drawn for the whole set, once an epoch: a sample's draw depends on no batch."""
-        if self._mirrored[0] != epoch:
-            draws = torch.randint(
-                2, (len(self),), generator=generator_for("flip", self._seed, epoch)
-            )
-            self._mirrored = epoch, draws.bool().to(self._images.device)
-        return self._mirrored[1]
+    def _windows(self, indices: torch.Tensor) -> torch.Tensor:
+        """Of each padded image, what is seen from a random corner on."""
+        side = torch.arange(self.image_size, device=indices.device)
+        top, left = self._corners[:, indices, None].unbind(0)
+        rows, columns = (top + side)[:, :, None], (left + side)[:, None, :]
+        return self._images[indices[:, None, None], 0, rows, columns].unsqueeze(1)
+
+    def _draw(self, epoch: int) -> None:
+        """What is drawn for an epoch, once."""
+        if self._draws_of == epoch:
+            return
+        n, device = len(self), self._images.device
+        mirrored = torch.randint(2, (n,), generator=generator_for("flip", self._seed, epoch))
+        corners = torch.randint(
+            2 * self._padding + 1, (2, n), generator=generator_for("crop", self._seed, epoch)
+        )
+        self._mirrored, self._corners = mirrored.bool().to(device), corners.to(device)
+        self._draws_of = epoch
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -67,7 +67,7 @@ class Source(Protocol):
         ...
 
     def batch(self, request: Request) -> Batch:
-        """The samples of a request, in tensors that nobody else holds."""
+        """The samples of a request; whoever gets them does not change them in place."""
         ...
 
 
@@ -112,7 +112,7 @@ class ResumableSampler:
         global_size = shape.size * self.world_size
         for batch in range(start_batch, self.n_batches(shape)):
             first = batch * global_size
-            mine = order[first : first + global_size][self.rank :: self.world_size]
+            mine = order[first + self.rank : first + global_size : self.world_size]
             indices = filled_up(mine, order, shape.size)
             yield Request(epoch, indices, len(mine), shape.image_size, shape.image_size)
 
@@ -123,5 +123,7 @@ def filled_up(indices: torch.Tensor, others: torch.Tensor, size: int) -> tuple[i
     Real samples fill it up rather than zeros: normalisation over a batch sees them all the same.
     """
     n_missing = size - len(indices)
+    if not n_missing:
+        return tuple(indices.tolist())
     places = torch.arange(n_missing) % len(others)
     return (*indices.tolist(), *others[places].tolist())

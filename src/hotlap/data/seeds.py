@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-Purpose = Literal["order", "sample", "flip", "batch", "synthetic", "worker"]
+Purpose = Literal["order", "sample", "flip", "crop", "batch", "synthetic", "worker"]
 """Keeps draws for different things apart where their numbers are the same."""
 
 

@@ -54,6 +54,9 @@ class DataSettings:
     """As `mean`."""
     random_crop_scale: tuple[float, float] = (0.08, 1.0)
     """Smallest and largest share of an image's area that a random crop keeps (folder only)."""
+    crop_padding: int = 0
+    """Training images are cut at random out of themselves with so many black pixels on each side
+    (idx only); 0: off."""
     flip: bool = True
     """Mirror half of the training images; wrong for digits and letters."""
     randaugment_ops: int = 0
@@ -96,13 +99,15 @@ def _check_loading(settings: DataSettings) -> None:
 
 
 def _check_images(settings: DataSettings) -> None:
-    for name in ("image_size", "val_resize", "randaugment_ops"):
+    for name in ("image_size", "val_resize", "randaugment_ops", "crop_padding"):
         if getattr(settings, name) < 0:
             raise _wrong(name, getattr(settings, name), "0 or more")
     if settings.val_resize and settings.val_resize < image_size_of(settings):
         raise _wrong("val_resize", settings.val_resize, "0, or at least data.image_size")
     if settings.rectangular_validation and settings.kind != "folder":
         raise _wrong("rectangular_validation", True, "false unless data.kind is 'folder'")
+    if settings.crop_padding and settings.kind != "idx":
+        raise _wrong("crop_padding", settings.crop_padding, "0 unless data.kind is 'idx'")
     low, high = settings.random_crop_scale
     if not 0 < low <= high <= 1:
         raise _wrong("random_crop_scale", [low, high], "two shares with 0 < low <= high <= 1")

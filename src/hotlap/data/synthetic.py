@@ -68,9 +68,11 @@ class SyntheticSource:
     def batch(self, request: Request) -> Batch:
         """The samples that stand at the indices, counted round and round."""
         inputs, targets = self._samples(request.height, request.width)
-        first = request.indices[0]
-        places = torch.arange(first, first + len(request.indices), device=self._device)
-        places %= len(inputs)
+        first = request.indices[0] % len(inputs)
+        end = first + len(request.indices)
+        if end <= len(inputs):
+            return inputs[first:end], targets[first:end]
+        places = torch.arange(first, end, device=self._device) % len(inputs)
         return inputs[places], targets[places]
 
     def _samples(self, height: int, width: int) -> Batch:

@@ -24,16 +24,19 @@ def clip_gradients(
         dist.all_reduce(squared, group=stages)
         total = squared.sqrt()
     scale = (max_norm / (total + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-        local.mul_(scale.to(local.dtype))
+    shards = [one.to_local() if isinstance(one, DTensor) else one for one in gradients]
+    if shards:
+        torch._foreach_mul_(shards, scale)
     return total
 
 
 def norm(gradients: list[Tensor]) -> Tensor:
     """Of all gradients together; those that are cut over ranks are taken as a whole."""
-    squares = []
+    if not gradients:
+        return torch.zeros(())
+    whole = [one.detach() for one in gradients if not isinstance(one, DTensor)]
+    norms = list(torch._foreach_norm(whole, 2, torch.float32)) if whole else []
     for gradient in gradients:
-        one = torch.linalg.vector_norm(gradient.detach().float())
-        squares.append((one.full_tensor() if isinstance(one, DTensor) else one).square())
-    return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
+        if isinstance(gradient, DTensor):
+            norms.append(torch.linalg.vector_norm(gradient.detach().float()).full_tensor())
+    return torch.linalg.vector_norm(torch.stack(norms))

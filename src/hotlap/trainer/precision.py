@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,9 @@ def set_up(settings: ComputeSettings, device: torch.device, deterministic: bool)
     torch.set_float32_matmul_precision("highest" if is_strict else "high")
     torch.backends.cudnn.allow_tf32 = not is_strict
     torch.backends.cudnn.benchmark = settings.cudnn_benchmark and not deterministic
+    if deterministic:
+        # Torch refuses cuBLAS without it; it is read when the first matrices are multiplied.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
     return Arithmetic(
         device,

@@ -1,9 +1,10 @@
 """A model's parameters, in groups, into the optimizer that the settings ask for.
 
-Matrices (two dimensions and more) and vectors (norms, biases) are two groups, in this order, also
-where one is empty: a checkpoint finds the same groups whatever decays. Muon has its hidden matrices
-as a group before them. Where tensor parallelism leaves some parameters on another mesh, torch's own
-optimizers have a group for each mesh. Frozen parameters belong to none.
+Matrices (two dimensions and more) and vectors (norms, biases) are two groups, in this order. Muon
+has its hidden matrices as a group before them. Torch's own optimizers, whose step costs the host as
+much for each group, have one group where all decay alike, and a group for each mesh where tensor
+parallelism leaves some parameters on another one. Frozen parameters belong to none. A checkpoint
+knows parameters by name, and nothing of groups.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def build_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.opti
 def _sgd(groups: list[Group], settings: OptimizerSettings) -> torch.optim.Optimizer:
     fused = _is_fused(groups, settings)
     optimizer = torch.optim.SGD(
-        _one_mesh_each(groups),
+        _as_few_as_can_be(groups),
         lr=settings.lr,
         momentum=settings.momentum,
         nesterov=settings.nesterov,
@@ -76,7 +77,7 @@ def _start_momenta(optimizer: torch.optim.Optimizer) -> None:
 def _adamw(groups: list[Group], settings: OptimizerSettings) -> torch.optim.Optimizer:
     fused = _is_fused(groups, settings)
     return torch.optim.AdamW(
-        _one_mesh_each(groups),
+        _as_few_as_can_be(groups),
         lr=settings.lr,
         betas=settings.betas,
         eps=settings.eps,
@@ -161,15 +162,14 @@ def _with_hidden(model: nn.Module, groups: list[Group]) -> list[Group]:
     ]
 
 
-def _one_mesh_each(groups: list[Group]) -> list[Group]:
-    """Groups within which torch's kernels may mix all parameters: those of one mesh."""
-    split: list[Group] = []
+def _as_few_as_can_be(groups: list[Group]) -> list[Group]:
+    """One group for all that decays alike and that torch's kernels may mix: those of one mesh."""
+    alike: dict[Any, list[Tensor]] = {}
     for group in groups:
-        by_mesh: dict[Any, list[Tensor]] = {}
         for param in group["params"]:
-            by_mesh.setdefault(getattr(param, "device_mesh", None), []).append(param)
-        split += [group | {"params": params} for params in by_mesh.values() or ([],)]
-    return split
+            mesh = getattr(param, "device_mesh", None)
+            alike.setdefault((group["weight_decay"], mesh), []).append(param)
+    return [{"params": params, "weight_decay": decay} for (decay, _), params in alike.items()]
 
 
 def _is_fused(groups: list[Group], settings: OptimizerSettings) -> bool:
