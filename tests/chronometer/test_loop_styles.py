@@ -30,6 +30,7 @@ STYLES: dict[str, Command] = {
     "compiled-step": command("compiled_model.py", "--style", "step"),
     "compiled-sequential": command("compiled_model.py", "--style", "sequential"),
     "no-module": command("no_module.py"),
+    "reentrant": command("reentrant.py"),
     "lightning": command("lightning_fit.py"),
     "accelerate": command("accelerate_loop.py"),
     "accelerate-accumulate": command("accelerate_loop.py", "--accumulate", "2"),

@@ -46,6 +46,8 @@ from hotlap.chronometer.marks import (
 from hotlap.chronometer.session import BACKWARDS_ALONE, Session, Settings, first_tensor
 
 GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
+INSIDE_BACKWARD = 2
+"""A value of `inside_module`, which is true of it as of any other call."""
 STOP, QUIETLY = marks.STOP << 8, QUIET << 8
 
 
@@ -223,13 +225,15 @@ def _backward(torch: Any, session: Session) -> None:
     tensor_type, buffer, extend = torch.Tensor, session.buffer, session.buffer.extend
     float_bits, int_bits = struct.Struct("=d").pack, struct.Struct("=q").unpack
 
-    def begin(outputs: Any, args: Any, kwargs: Any) -> bool | None:
+    def begin(outputs: Any, args: Any, kwargs: Any) -> int | None:
         code = BACKWARD_BEGIN
         if not kwargs.get("accumulate_grad"):
             # Inside a forward, or under a tracer, `autograd.grad` is part of computing the loss.
             if session.inside_module or n_dispatch_modes():
                 return None
             code |= GRAD
+        if session.inside_module == INSIDE_BACKWARD:
+            return None  # of a checkpoint, which runs its own part of this backward
         if session.thread != get_ident() and not session.adopt_thread(BACKWARD_BEGIN):
             return None
         if session.open_optimizers and not session.open_optimizers[-1]:
@@ -237,7 +241,7 @@ def _backward(torch: Any, session: Session) -> None:
             session.open_optimizers.clear()
             session.log(marks.OPTIMIZER_RAISED)
         session.backwards += 1
-        was_inside, session.inside_module = session.inside_module, True
+        was_inside, session.inside_module = session.inside_module, INSIDE_BACKWARD
         extend((now_ns(), code | session.quiet_flag, NO_LOSS, 0))
         if session.has_events:
             session.device.mark()
@@ -257,7 +261,7 @@ def _backward(torch: Any, session: Session) -> None:
             session.note(f"losses could not be kept: {type(error).__name__}: {error}")
         return was_inside
 
-    def end(was_inside: bool | None, result: Any) -> Any:
+    def end(was_inside: int | None, result: Any) -> Any:
         if was_inside is not None:
             session.inside_module = was_inside
             extend((now_ns(), BACKWARD_END, 0, 0))
@@ -269,12 +273,12 @@ def _backward(torch: Any, session: Session) -> None:
                 session.step_ended(now_ns())
         return result
 
-    def failed(was_inside: bool | None) -> None:
+    def failed(was_inside: int | None) -> None:
         if was_inside is not None:
             session.inside_module = was_inside
             session.log(BACKWARD_END | STOP)
 
-    def failed_quietly(was_inside: bool | None) -> None:
+    def failed_quietly(was_inside: int | None) -> None:
         if was_inside is not None:
             begun = len(buffer) - 3
             while begun > 0 and buffer[begun] & 0xFF != BACKWARD_BEGIN:

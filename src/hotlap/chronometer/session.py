@@ -159,7 +159,7 @@ class Session:
         self.modules: ModuleSnapshots | None = None
         self.thread = 0
         self.off = False
-        self.inside_module = False
+        self.inside_module: int = False
         self.noted: set[str] = set()
         self.open_optimizers: list[bool] = []
         self.boundaries: list[int] = []

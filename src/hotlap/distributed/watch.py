@@ -32,6 +32,8 @@ from hotlap.distributed.launch import Started
 
 N_SLOW_STEPS = 3
 """Steps in which things are compiled, tuned and opened."""
+LAST_WORD_S = 30.0
+"""For the last sign of a rank, on a node that is busy."""
 FAILED = 1
 JUDGE = 0
 """The rank that compares what all ranks say; the others keep an eye on it."""
@@ -84,7 +86,9 @@ class Watch:
         self._state = "left" if kind is None else f"{kind.__name__}: {error}"
         self._is_over.set()
         if self._talking is not None:
-            self._talking.join(timeout=2 * BEAT_S)  # it says so to the others
+            # It says so to the others. A thread that is still inside the store when Python takes
+            # itself down is torn out of it, which aborts the process.
+            self._talking.join(timeout=LAST_WORD_S)
 
     def _talk(self, store: dist.Store) -> None:
         try:
