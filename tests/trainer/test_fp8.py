@@ -19,6 +19,22 @@ from hotlap.trainer.recipe import resolve
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
+@pytest.fixture(autouse=True)
+def product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's own product of fp8; its definition, where oneDNN has none for this CPU."""
+    one, scale = torch.zeros(16, 16).to(E4M3), torch.tensor(1.0)
+    try:
+        torch._scaled_mm(one, one.t(), scale_a=scale, scale_b=scale, out_dtype=torch.float32)
+    except RuntimeError:
+        monkeypatch.setattr(torch, "_scaled_mm", by_definition)
+
+
+def by_definition(
+    a: Tensor, b: Tensor, *, scale_a: Tensor, scale_b: Tensor, out_dtype: torch.dtype, **how: bool
+) -> Tensor:
+    return ((a.float() @ b.float()) * scale_a * scale_b).to(out_dtype)
+
+
 def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """The values that are left of a tensor in fp8 with one scale for all of it."""
     scale = tensor.abs().max().clamp(min=SMALLEST) / torch.finfo(dtype).max
