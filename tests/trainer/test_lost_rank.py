@@ -7,6 +7,9 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,11 +36,6 @@ LOST = {
     "raises": (signal.SIGINT, "KeyboardInterrupt"),
     "stands still": (signal.SIGSTOP, "rank 1 has given no sign for 40 s"),
 }
-
-
-@pytest.fixture
-def tokens(tmp_path: Path) -> str:
-    return f"data.path={make_tokens(tmp_path / 'tokens')}"
 
 
 def wait_for_checkpoint(folder: Path, step: int) -> None:
@@ -79,33 +77,29 @@ def assert_goes_on(folder: Path, tokens: str) -> None:
     assert "going on from" in again.stderr
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("how", LOST)
-def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
-    tmp_path: Path, tokens: str, how: str
-) -> None:
-    process = begin(tmp_path, tokens, *ENDLESS, n_ranks=2)
-    wait_for_first_steps(tmp_path)
+def lose(how: str, folder: Path, tokens: str) -> None:
+    """Rank 1 is killed, raises or stands still; by default settings."""
+    process = begin(folder, tokens, *ENDLESS, n_ranks=2)
+    wait_for_first_steps(folder)
     ranks = ranks_of(process.pid)
     assert len(ranks) == 2
     number, reason = LOST[how]
     os.kill(ranks[1], number)
     assert reason in end_of(process)
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
-    assert_goes_on(tmp_path, tokens)
+    assert_goes_on(folder, tokens)
 
 
-@pytest.mark.timeout(400)
-def test_the_first_rank_may_be_the_lost_one(tmp_path: Path, tokens: str) -> None:
-    process = begin(tmp_path, tokens, *ENDLESS, "stall_s=5", n_ranks=2)
-    wait_for_first_steps(tmp_path)
+def lose_the_first_rank(folder: Path, tokens: str) -> None:
+    """It is the one that looks after the others."""
+    process = begin(folder, tokens, *ENDLESS, "stall_s=5", n_ranks=2)
+    wait_for_first_steps(folder)
     os.kill(ranks_of(process.pid)[0], signal.SIGSTOP)
     assert "rank 0 has given no sign for 5 s" in end_of(process)
-    assert_goes_on(tmp_path, tokens)
+    assert_goes_on(folder, tokens)
 
 
-@pytest.mark.timeout(400)
-def test_the_lost_one_may_be_the_rank_where_all_meet(tmp_path: Path, tokens: str) -> None:
+def lose_the_rank_where_all_meet(folder: Path, tokens: str) -> None:
     """As under srun: no launcher keeps the store, rank 0 does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -116,7 +110,7 @@ def test_the_lost_one_may_be_the_rank_where_all_meet(tmp_path: Path, tokens: str
     ranks = [
         subprocess.Popen(
             words,
-            cwd=tmp_path,
+            cwd=folder,
             env={**environment(), **world, "RANK": rank, "LOCAL_RANK": rank},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -125,7 +119,7 @@ def test_the_lost_one_may_be_the_rank_where_all_meet(tmp_path: Path, tokens: str
         for rank in ("0", "1")
     ]
     try:
-        wait_for_first_steps(tmp_path)
+        wait_for_first_steps(folder)
         ranks[0].send_signal(signal.SIGSTOP)
         _, errors = ranks[1].communicate(timeout=MINUTE_S)
     finally:
@@ -133,24 +127,54 @@ def test_the_lost_one_may_be_the_rank_where_all_meet(tmp_path: Path, tokens: str
             one.kill()
     assert f"rank 1 had no answer for 5 s from 127.0.0.1 port {port}" in errors
     ranks[0].communicate(timeout=MINUTE_S)
-    assert_goes_on(tmp_path, tokens)
+    assert_goes_on(folder, tokens)
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_whose_data_never_come_ends_the_job_within_a_minute(
-    tmp_path: Path, tokens: str, rank: int
-) -> None:
+def wait_for_data_for_ever(rank: int, folder: Path, tokens: str) -> None:
+    """The data of one rank never come; by default settings."""
     program = (SLOW_RANK, str(rank), "30", "100000")
-    process = begin(tmp_path, tokens, *ENDLESS, "asynchronous=false", n_ranks=2, program=program)
-    wait_for_checkpoint(tmp_path, 30)
+    process = begin(folder, tokens, *ENDLESS, "asynchronous=false", n_ranks=2, program=program)
+    wait_for_checkpoint(folder, 30)
     errors = end_of(process)
     assert f"rank {rank} has stood still for 40 s (loading data, step 31)" in errors
-    assert_goes_on(tmp_path, tokens)
+    assert_goes_on(folder, tokens)
+
+
+SCENES: dict[str, Callable[[Path, str], None]] = {
+    "stands still": partial(lose, "stands still"),
+    "no data on rank 0": partial(wait_for_data_for_ever, 0),
+    "no data on rank 1": partial(wait_for_data_for_ever, 1),
+    "killed": partial(lose, "killed"),
+    "raises": partial(lose, "raises"),
+    "first rank": lose_the_first_rank,
+    "rank where all meet": lose_the_rank_where_all_meet,
+}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """All of them, some at a time: most of each is waiting."""
+    with ThreadPoolExecutor(3) as pool:
+        started = {}
+        for name, scene in SCENES.items():
+            folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
+            tokens = f"data.path={make_tokens(folder / 'tokens')}"
+            started[name] = pool.submit(scene, folder, tokens)
+        yield started
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_lost_rank_ends_the_job_within_a_minute_and_leaves_a_checkpoint(
+    scenes: dict[str, Future[None]], scene: str
+) -> None:
+    scenes[scene].result()
 
 
 @pytest.mark.timeout(400)
-def test_a_slow_first_step_is_waited_for(tmp_path: Path, tokens: str) -> None:
+def test_a_slow_first_step_is_waited_for(tmp_path: Path) -> None:
+    tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
     process = begin(
         tmp_path, tokens, "batch=4", "stall_s=2", n_ranks=2, program=(SLOW_RANK, "1", "0", "8")
     )
