@@ -18,9 +18,10 @@ help: ## list the targets
 demo: $(DEMO_STAMP) ## tune a plain training script on this machine's CPU
 	cd examples && $(abspath $(BIN))/hotlap tune --budget 4 --fresh train_plain.py
 
-# One process: tests that measure time must not share the cores with others.
+# Tests that measure time have the machine to themselves; the others run two at a time.
 test: $(DEV_STAMP) ## run the tests that need no GPU
-	$(BIN)/python -m pytest tests --ignore=tests/gpu
+	$(BIN)/python -m pytest tests --ignore=tests/gpu -m needs_quiet
+	$(BIN)/python -m pytest tests --ignore=tests/gpu -m "not needs_quiet" -n 2 --dist loadgroup
 
 check: $(DEV_STAMP) ## lint, format, types and the layer rule
 	$(BIN)/ruff check

@@ -10,15 +10,26 @@ import pytest
 from running import Command, Result, RunCache, run_hotlap
 
 NEEDS_QUIET = "needs_quiet"
+SHARED = ("runs", "cluster")
+"""Fixtures that are made once for all files."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{NEEDS_QUIET}: measures time, so nothing runs beside it")
+    config.addinivalue_line("markers", "xdist_group(name): tests of a group run in one process")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that measure time go first: the shared commands start with the first test after."""
+    """Tests that measure time go first: the shared commands start with the first test after.
+
+    Where tests run in several processes (pytest-xdist), those of one file stay together, for the
+    sake of what they share, and so do those that look at the same runs or at the same cluster.
+    """
     items.sort(key=lambda item: item.get_closest_marker(NEEDS_QUIET) is None)
+    for item in items:
+        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+        group = shared[0] if shared else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
