@@ -1,0 +1,110 @@
+"""Ask a program of `children/` in a process of its own, and keep what it told if it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MARK = "\x1e"
+"""Begins each line that is an answer; libraries may print what they like between them."""
+
+# A module of the user's that lies in the working folder must not stand in for one of ours.
+_START = (
+    "import sys, importlib\n"
+    "if sys.path[:1] == ['']: del sys.path[0]\n"
+    "sys.path.append(sys.argv[1])\n"
+    "importlib.import_module(sys.argv[2]).main(sys.argv[3:])\n"
+)
+_HOME = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that a child told, and how it ended."""
+
+    told: tuple[Any, ...]
+    trouble: str
+    """Why it did not come to its end, in a few words; empty where it did."""
+
+
+def tell(value: Any) -> None:
+    """In the child: hand over one JSON value, at once."""
+    print(MARK + json.dumps(value), flush=True)
+
+
+def ask(
+    program: str,
+    arguments: Sequence[str] = (),
+    timeout_s: float = 60.0,
+    environ: Mapping[str, str] = os.environ,
+) -> Answer:
+    """Run a program of `children/` to its end, its death or its time."""
+    module = f"hotlap.machine.children.{program}"
+    words = [sys.executable, "-c", _START, _HOME, module, *arguments]
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=dict(environ),
+            start_new_session=True,  # so that its own children end with it
+        )
+    except OSError as error:
+        return Answer((), f"it could not be started: {error.strerror}")
+    is_late = False
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        is_late = True
+        _end(process)
+        out, err = process.communicate()
+    except BaseException:
+        _end(process)
+        raise
+    trouble = f"no end after {timeout_s:.0f} s" if is_late else _trouble(process.returncode, err)
+    return Answer(tuple(_answers(out)), trouble)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _answers(out: str) -> list[Any]:
+    answers = []
+    for line in out.split("\n"):
+        if line.startswith(MARK):
+            try:
+                answers.append(json.loads(line[1:]))
+            except ValueError:  # cut off by the death of the process
+                continue
+    return answers
+
+
+def _trouble(code: int, err: str) -> str:
+    if code < 0:
+        return f"it ended with {signal_name(-code)}"
+    if code:
+        lines = [line.strip() for line in err.splitlines() if line.strip()]
+        return lines[-1][:200] if lines else f"it ended with exit code {code}"
+    return ""
+
+
+def signal_name(number: int) -> str:
+    """'SIGILL' for 4."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
