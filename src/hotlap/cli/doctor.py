@@ -5,12 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hotlap import __version__
 from hotlap.cli import options
 from hotlap.errors import UsageError
+from hotlap.records.ceilings import Ceilings
 from hotlap.records.finding import SEVERITIES, Diagnosis
+from hotlap.records.software import Software, Stack
+from hotlap.records.system import System
+
+if TYPE_CHECKING:
+    from hotlap.distributed.between_ranks import Measured
+    from hotlap.machine.probe import Prober
+
+
+FULL_S, QUICK_S = 60.0, 10.0
+"""For all ceilings together."""
+LEAST_S = 5.0
+"""For those of the device, when ranks have taken long."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
     diagnosis = _diagnose(arguments)
+    if diagnosis is None:
+        return 0  # rank 0 tells what all have measured
     options.write_result(arguments.json, diagnosis)
     if not arguments.quiet:
         from hotlap.report.doctor import render_diagnosis
@@ -26,18 +44,57 @@ def main(argv: Sequence[str]) -> int:
     return int(_is_failed(diagnosis, arguments.fail_on))
 
 
-def _diagnose(arguments: argparse.Namespace) -> Diagnosis:
+def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
+    """What is found; None on a rank that only helps to measure."""
+    from hotlap.distributed.between_ranks import find_rank, measure_between_ranks
     from hotlap.doctor.examine import examine
     from hotlap.doctor.rule import Case
     from hotlap.machine.probe import Prober
     from hotlap.machine.storage import Effort
 
+    rank, between = find_rank(), None
+    if rank is not None:  # first of all, so that no rank waits for rank 0's other work
+        between = measure_between_ranks(0, arguments.quick)
+        if rank != 0:
+            return None
     effort = Effort(n_bytes=32 << 20, seconds=0.5) if arguments.quick else Effort()
-    prober = Prober(progress=_progress if not arguments.quiet else _silent)
+    prober = Prober(progress=_silent if arguments.quiet else _progress)
     parts = prober.probe(arguments.data, effort)
-    machine = prober.machine(parts, None)
+    machine = prober.machine(parts, _ceilings(parts, arguments, prober, between))
     findings, notes = examine(Case(machine))
     return Diagnosis(__version__, machine, findings, notes)
+
+
+def _ceilings(
+    parts: tuple[System, Software, Stack],
+    arguments: argparse.Namespace,
+    prober: Prober,
+    between: Measured | None,
+) -> Ceilings:
+    """Between ranks always anew; of the devices, what was kept where nothing has changed."""
+    from hotlap.distributed.between_ranks import measure_between_ranks
+    from hotlap.machine import ceiling_cache
+    from hotlap.machine.ceilings import measure_ceilings
+    from hotlap.machine.clock import now_s
+
+    system, software, _ = parts
+    begin = now_s()
+    if between is None:
+        n_gpus = len(software.torch.devices) if software.torch and not arguments.quick else 0
+        if n_gpus > 1:
+            prober.progress(f"measuring between {n_gpus} ranks, one a GPU")
+        between = measure_between_ranks(n_gpus, arguments.quick)
+    folder, key = ceiling_cache.cache_folder(), ceiling_cache.machine_key(system, software)
+    kept = None if arguments.fresh else ceiling_cache.load(folder, key, arguments.quick)
+    if kept is None:
+        budget_s = (QUICK_S if arguments.quick else FULL_S) - (now_s() - begin)
+        rates = measure_ceilings(system, software, max(LEAST_S, budget_s), prober.progress)
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        kept = Ceilings(rates, (), "", now, False, arguments.quick, now_s() - begin)
+        trouble = ceiling_cache.store(folder, key, kept, software)
+        if trouble:
+            prober.notes.append(f"ceilings are not kept for the next time: {trouble}")
+    return replace(kept, exchanges=between.exchanges, exchanges_note=between.note)
 
 
 def _progress(text: str) -> None:
@@ -62,6 +119,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "and what is set wrong. Nothing is changed.",
     )
     parser.add_argument("--quick", action="store_true", help="measure for 10 seconds, not 60")
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure the ceilings again, also where they are known"
+    )
     parser.add_argument(
         "--data",
         type=Path,

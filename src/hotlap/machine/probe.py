@@ -40,18 +40,18 @@ class Prober:
         self, environ: Mapping[str, str] = os.environ, progress: Callable[[str], None] = print
     ) -> None:
         self._environ = environ
-        self._progress = progress
+        self.progress = progress
         self.notes: list[str] = []
 
     def probe(self, data: Path, effort: Effort | None) -> tuple[System, Software, Stack]:
         """System, Software and Stack; `data` is the path whose storage is looked at."""
-        self._progress("looking at the hardware")
+        self.progress("looking at the hardware")
         gpus = self._guarded("the GPUs", lambda: find_gpus(ROOT, self._environ), Gpus((), (), ""))
-        self._progress("looking at torch in a process of its own")
+        self.progress("looking at torch in a process of its own")
         nothing = Found(None, "it could not be looked at", None)
         found = self._guarded("torch", lambda: find_torch(self._environ), nothing)
         gpus = with_torch(gpus, found.torch.devices if found.torch else ())
-        self._progress(f"looking at the storage under {data}")
+        self.progress(f"looking at the storage under {data}")
         system = self._system(gpus, data, effort)
         software = self._software(gpus, found)
         stack = find_stack(system, software)

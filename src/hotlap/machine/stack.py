@@ -117,7 +117,7 @@ def _fit_decoder(image: ImageLibrary | None) -> tuple[Fit, str]:
         return "unknown", "Pillow is not installed"
     if image.libjpeg_turbo is None:
         return "works", f"Pillow {image.pillow} decodes JPEG without vector instructions"
-    resize = "resizes with vector instructions" if image.is_simd else "resizes without them"
+    resize = "resizes with vector instructions" if image.is_simd else "resizes without vectors"
     return "fits", f"Pillow {image.pillow} with libjpeg-turbo {image.libjpeg_turbo}; {resize}"
 
 

@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Literal
 
+from hotlap.machine.clock import now_s
 from hotlap.machine.files import read
 from hotlap.records.system import Storage
 
@@ -178,24 +178,24 @@ def _is_byte_cached(handle: int, at: int) -> bool:
 
 
 def _read_rate(files: Sequence[Path], effort: Effort) -> float | None:
-    n_bytes, begin = 0, perf_counter()
+    n_bytes, begin = 0, now_s()
     block = bytearray(BLOCK_BYTES)
     for file in files:
         try:
             with file.open("rb", buffering=0) as stream:
                 while (n := stream.readinto(block)) and n_bytes < effort.n_bytes:
                     n_bytes += n
-                    if perf_counter() - begin > effort.seconds:
-                        return n_bytes / (perf_counter() - begin)
+                    if now_s() - begin > effort.seconds:
+                        return n_bytes / (now_s() - begin)
         except OSError:
             continue
         if n_bytes >= effort.n_bytes:
             break
-    return n_bytes / (perf_counter() - begin) if n_bytes else None
+    return n_bytes / (now_s() - begin) if n_bytes else None
 
 
 def _open_rate(files: Sequence[Path], effort: Effort) -> float | None:
-    n_opened, begin = 0, perf_counter()
+    n_opened, begin = 0, now_s()
     for file in files:
         try:
             with file.open("rb", buffering=0) as stream:
@@ -203,9 +203,9 @@ def _open_rate(files: Sequence[Path], effort: Effort) -> float | None:
         except OSError:
             continue
         n_opened += 1
-        if perf_counter() - begin > effort.seconds:
+        if now_s() - begin > effort.seconds:
             break
-    return n_opened / (perf_counter() - begin) if n_opened else None
+    return n_opened / (now_s() - begin) if n_opened else None
 
 
 def _with_our_own(path: Path, effort: Effort) -> tuple[float | None, float | None]:
@@ -224,11 +224,11 @@ def _with_our_own(path: Path, effort: Effort) -> tuple[float | None, float | Non
 def _write(file: Path, n_bytes: int, most_s: float) -> None:
     """Write random bytes, which no file system can squeeze, and put them out of the cache."""
     block = os.urandom(min(n_bytes, BLOCK_BYTES))
-    begin = perf_counter()
+    begin = now_s()
     with file.open("wb", buffering=0) as stream:
         for _ in range(max(1, n_bytes // len(block))):
             stream.write(block)
-            if perf_counter() - begin > most_s:
+            if now_s() - begin > most_s:
                 break
         os.fsync(stream.fileno())
         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

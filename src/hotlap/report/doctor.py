@@ -208,7 +208,7 @@ def _ceilings(ceilings: Ceilings | None) -> list[str]:
     how += ", quick" if ceilings.is_quick else ""
     lines = ["", f"Ceilings ({how}, in {ceilings.took_s:.0f} s)"]
     lines += [_ceiling(one) for one in ceilings.rates]
-    lines += [_exchange(one) for one in ceilings.exchanges]
+    lines += _exchanges(ceilings.exchanges)
     return [*lines, *_row("ranks", ceilings.exchanges_note)]
 
 
@@ -223,12 +223,20 @@ def _ceiling(one: Ceiling) -> str:
     return f"  {name:<44} {value:>14}{sheet}"
 
 
-def _exchange(one: Exchange) -> str:
-    name = f"{one.operation} of {size(one.n_bytes)}, {one.world_size} ranks ({one.device})"
-    if one.median_s is None:
-        return f"  {name:<44} {'WRONG':>14}"
-    rate = _scaled(one.bus_bytes_per_s, "B/s") if one.bus_bytes_per_s else ""
-    return f"  {name:<44} {seconds(one.median_s):>14}  {rate}"
+def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
+    """A line an operation: the time of its smallest size, the bandwidth of its largest."""
+    for operation in dict.fromkeys(one.operation for one in exchanges):
+        sizes = sorted((x for x in exchanges if x.operation == operation), key=lambda x: x.n_bytes)
+        small, large = sizes[0], sizes[-1]
+        name = f"{operation}, {large.world_size} ranks ({large.device})"
+        if small.median_s is None or large.bus_bytes_per_s is None:
+            yield f"  {name:<44} {'WRONG RESULT':>14}"
+            continue
+        rate = _scaled(large.bus_bytes_per_s, "B/s")
+        yield (
+            f"  {name:<44} {rate:>14}  of the bus at {size(large.n_bytes)}; "
+            f"{seconds(small.median_s)} for {size(small.n_bytes)}"
+        )
 
 
 def _findings(findings: Sequence[Finding]) -> list[str]:
