@@ -49,6 +49,7 @@ class Ceilings:
     is_quick: bool
     took_s: float
 
-    def rate(self, name: str) -> float | None:
-        """The measured value of a ceiling, None where it was not measured."""
-        return next((one.value for one in self.rates if one.name == name), None)
+    def rate(self, name: str, device: str | None = None) -> float | None:
+        """The measured value of a ceiling, of the first device if none is named."""
+        named = (one for one in self.rates if one.name == name)
+        return next((one.value for one in named if device in (None, one.device)), None)

@@ -33,7 +33,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
 def _gain(case: Case) -> float | None:
     chip = find_chip(case.gpus[0].name, case.gpus[0].memory_bytes)
     ceilings = case.machine.ceilings
-    on_cpu = ceilings.rate("matmul fp32") if ceilings else None
+    on_cpu = ceilings.rate("matmul fp32", "cpu") if ceilings else None
     return chip.fp32_flops_per_s / on_cpu if chip and on_cpu else None
 
 

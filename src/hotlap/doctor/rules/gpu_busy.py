@@ -12,14 +12,14 @@ NAME = "gpu_busy"
 
 
 def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
-    """By what their processes hold, else by what is used at all."""
-    busy = [gpu for gpu in case.gpus if _foreign(gpu.memory_used_bytes) > limits.most_foreign_bytes]
+    """By the memory in use: in a container their processes are not seen."""
+    busy = [gpu for gpu in case.gpus if (gpu.memory_used_bytes or 0) > limits.most_foreign_bytes]
     if not busy:
         return
     evidence = []
     for gpu in busy:
         who = ", ".join(f"{one.name or 'process'} ({one.pid})" for one in gpu.processes)
-        used = _foreign(gpu.memory_used_bytes) / 2**30
+        used = (gpu.memory_used_bytes or 0) / 2**30
         evidence.append(f"GPU {gpu.index}: {used:.1f} GiB in use by {who or 'unseen processes'}")
     yield Finding(
         NAME,
@@ -29,10 +29,6 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
         None,
         "ask the scheduler for GPUs of your own, or end what was left behind",
     )
-
-
-def _foreign(n_bytes: int | None) -> int:
-    return n_bytes or 0
 
 
 RULE = Rule(NAME, check)

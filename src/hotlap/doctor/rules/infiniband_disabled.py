@@ -1,4 +1,7 @@
-"""NCCL_IB_DISABLE=1 while InfiniBand is there: NCCL goes over sockets."""
+"""NCCL_IB_DISABLE=1 while InfiniBand is there: NCCL goes over sockets.
+
+The gain is that of a step of communication: all ports together over the fastest interface.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ VARIABLE = "NCCL_IB_DISABLE"
 
 
 def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
-    """The gain is that of a step of communication: InfiniBand over the fastest interface."""
+    """The variable, and a port that is up."""
     network = case.machine.system.network
     active = [port for port in network.infiniband if port.is_active]
     if not is_on(case.environment.get(VARIABLE)) or not active or not case.gpus:
@@ -25,7 +28,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
         "warning",
         "NCCL is told not to use InfiniBand",
         (f"{VARIABLE}=1, {len(active)} active ports of {max(rates, default=0):.0f} Gbit/s",),
-        1e3 * max(rates) / max(speeds) if rates and speeds else None,
+        1e3 * sum(rates) / max(speeds) if rates and speeds else None,
         f"unset {VARIABLE}",
     )
 

@@ -53,7 +53,9 @@ def _gpu(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
     def ask(name: str, *arguments: Any) -> Any:
         return _try(getattr(nvml, f"nvmlDeviceGet{name}", None) or _absent, handle, *arguments)
 
-    memory, capability = ask("MemoryInfo"), ask("CudaComputeCapability")
+    # The second version leaves out what the driver keeps for itself.
+    memory = ask("MemoryInfo", getattr(nvml, "nvmlMemory_v2", None)) or ask("MemoryInfo")
+    capability = ask("CudaComputeCapability")
     return {
         "index": index,
         "name": ask("Name") or "unknown",
