@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,6 @@ from hotlap.records.system import System
 if TYPE_CHECKING:
     from hotlap.distributed.between_ranks import Measured
     from hotlap.machine.probe import Prober
-
-
-FULL_S, QUICK_S = 60.0, 10.0
-"""For all ceilings together."""
-LEAST_S = 5.0
-"""For those of the device, when ranks have taken long."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,14 +46,16 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     from hotlap.machine.storage import Effort
 
     rank, between = find_rank(), None
-    if rank is not None:  # first of all, so that no rank waits for rank 0's other work
+    if rank is not None and not arguments.no_measure:
+        # First of all, so that no rank waits for the other work of rank 0.
         between = measure_between_ranks(0, arguments.quick)
-        if rank != 0:
-            return None
+    if rank:
+        return None
     effort = Effort(n_bytes=32 << 20, seconds=0.5) if arguments.quick else Effort()
     prober = Prober(progress=_silent if arguments.quiet else _progress)
-    parts = prober.probe(arguments.data, effort)
-    machine = prober.machine(parts, _ceilings(parts, arguments, prober, between))
+    parts = prober.probe(arguments.data, None if arguments.no_measure else effort)
+    ceilings = None if arguments.no_measure else _ceilings(parts, arguments, prober, between)
+    machine = prober.machine(parts, ceilings)
     findings, notes = examine(Case(machine))
     return Diagnosis(__version__, machine, findings, notes)
 
@@ -71,30 +66,22 @@ def _ceilings(
     prober: Prober,
     between: Measured | None,
 ) -> Ceilings:
-    """Between ranks always anew; of the devices, what was kept where nothing has changed."""
+    """Of the devices and between ranks; alone on several GPUs, ranks are started for it."""
     from hotlap.distributed.between_ranks import measure_between_ranks
-    from hotlap.machine import ceiling_cache
-    from hotlap.machine.ceilings import measure_ceilings
-    from hotlap.machine.clock import now_s
+    from hotlap.machine.ceilings import find_ceilings
 
     system, software, _ = parts
-    begin = now_s()
     if between is None:
         n_gpus = len(software.torch.devices) if software.torch and not arguments.quick else 0
         if n_gpus > 1:
             prober.progress(f"measuring between {n_gpus} ranks, one a GPU")
         between = measure_between_ranks(n_gpus, arguments.quick)
-    folder, key = ceiling_cache.cache_folder(), ceiling_cache.machine_key(system, software)
-    kept = None if arguments.fresh else ceiling_cache.load(folder, key, arguments.quick)
-    if kept is None:
-        budget_s = (QUICK_S if arguments.quick else FULL_S) - (now_s() - begin)
-        rates = measure_ceilings(system, software, max(LEAST_S, budget_s), prober.progress)
-        now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        kept = Ceilings(rates, (), "", now, False, arguments.quick, now_s() - begin)
-        trouble = ceiling_cache.store(folder, key, kept, software)
-        if trouble:
-            prober.notes.append(f"ceilings are not kept for the next time: {trouble}")
-    return replace(kept, exchanges=between.exchanges, exchanges_note=between.note)
+    found, trouble = find_ceilings(
+        system, software, arguments.quick, arguments.fresh, prober.progress
+    )
+    if trouble:
+        prober.notes.append(f"ceilings are not kept for the next time: {trouble}")
+    return replace(found, exchanges=between.exchanges, exchanges_note=between.note)
 
 
 def _progress(text: str) -> None:
@@ -120,6 +107,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="measure for 10 seconds, not 60")
     parser.add_argument(
+        "--no-measure", action="store_true", help="look only: no ceilings, no reading of files"
+    )
+    parser.add_argument(
         "--fresh", action="store_true", help="measure the ceilings again, also where they are known"
     )
     parser.add_argument(
@@ -137,7 +127,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     options.add_json(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
+    if arguments.command:
+        raise UsageError(
+            "`hotlap doctor` looks at the machine and takes no command yet; "
+            "`hotlap time COMMAND` says where the command's step goes"
+        )
     if not arguments.data.is_dir():
         raise UsageError(f"--data {arguments.data} is no folder; name the one that holds the data")
     return arguments

@@ -24,7 +24,6 @@ RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK")
 SIZES, QUICK_SIZES = "4KiB,64MiB", "4KiB,4MiB"
 REPEATS, QUICK_REPEATS = 10, 5
 TIMEOUT_S = 60.0
-_HOME = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,11 @@ def measure_between_ranks(
 
 
 def _run(words: list[str], is_quick: bool, environ: Mapping[str, str]) -> Measured:
-    path = os.pathsep.join(filter(None, (environ.get("PYTHONPATH"), _HOME)))
     with tempfile.TemporaryDirectory(prefix="hotlap-") as folder:
         result = Path(folder) / "exchanges.json"
         options = ["--sizes", QUICK_SIZES if is_quick else SIZES, "--json", str(result)]
         options += ["--repeats", str(QUICK_REPEATS if is_quick else REPEATS)]
-        trouble = _start([*words, *options], {**environ, "PYTHONPATH": path})
+        trouble = _start([*words, *options], environ)
         try:
             document = read_json(result)
         except RecordError:

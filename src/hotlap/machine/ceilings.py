@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
+from hotlap.machine import ceiling_cache
 from hotlap.machine.child import ask
 from hotlap.machine.chips import find_chip
 from hotlap.machine.clock import now_s
 from hotlap.machine.known_bad import parse_version
-from hotlap.records.ceilings import Ceiling, Unit
+from hotlap.records.ceilings import Ceiling, Ceilings, Unit
 from hotlap.records.software import Software
 from hotlap.records.system import Gpu, System
 
+FULL_S, QUICK_S = 55.0, 9.0
+"""For the devices; what starts and ends around it comes to a minute and to ten seconds."""
 JPEG = "JPEG decode, one core"
 PINNED, PAGEABLE, BACK = (
     "host to device, pinned",
@@ -51,6 +55,28 @@ class Device:
     name: str
     gpu: Gpu | None
     wanted: tuple[str, ...]
+
+
+def find_ceilings(
+    system: System,
+    software: Software,
+    is_quick: bool,
+    is_fresh: bool,
+    progress: Callable[[str], None],
+) -> tuple[Ceilings, str]:
+    """What was measured before, where nothing has changed since; else measured now and kept.
+
+    And why it could not be kept, if so. Ranks are measured elsewhere.
+    """
+    folder, key = ceiling_cache.cache_folder(), ceiling_cache.machine_key(system, software)
+    kept = None if is_fresh else ceiling_cache.load(folder, key, is_quick)
+    if kept is not None:
+        return kept, ""
+    begin = now_s()
+    rates = measure_ceilings(system, software, QUICK_S if is_quick else FULL_S, progress)
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    found = Ceilings(rates, (), "", now, False, is_quick, now_s() - begin)
+    return found, ceiling_cache.store(folder, key, found, software)
 
 
 def measure_ceilings(

@@ -15,11 +15,15 @@ from typing import Any
 MARK = "\x1e"
 """Begins each line that is an answer; libraries may print what they like between them."""
 
-# A module of the user's that lies in the working folder must not stand in for one of ours.
+# A module of the user's that lies in the working folder must not stand in for another one, and
+# hotlap is this very one: its folder is in front while the package is found, and not longer.
 _START = (
-    "import sys, importlib\n"
+    "import sys\n"
     "if sys.path[:1] == ['']: del sys.path[0]\n"
-    "sys.path.append(sys.argv[1])\n"
+    "sys.path.insert(0, sys.argv[1])\n"
+    "import hotlap\n"
+    "del sys.path[0]\n"
+    "import importlib\n"
     "importlib.import_module(sys.argv[2]).main(sys.argv[3:])\n"
 )
 _HOME = str(Path(__file__).parents[2])

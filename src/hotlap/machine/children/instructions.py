@@ -7,6 +7,7 @@ POWER have no such list here; for them the advertised flags are all that is know
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
 import os
 import platform
@@ -44,6 +45,7 @@ def _try(name: str) -> str:
         return "unknown"
     pid = os.fork()
     if pid == 0:
+        faulthandler.disable()  # its death is the answer
         try:
             _execute(bytes.fromhex(CODE[name]))
         except BaseException:
