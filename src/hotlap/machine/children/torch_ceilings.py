@@ -18,8 +18,8 @@ from hotlap.machine.clock import now_s
 
 BLOCK_S = 0.05
 """At least this long, so that the end of a block is not what is measured."""
-MOST_S = 4.0
-"""For one measurement: more time brings no more."""
+LEAST_S, MOST_S = 0.2, 4.0
+"""For one measurement: less shows nothing, more brings no more."""
 LARGEST_PRODUCT = {"cuda": 8192, "cpu": 4096}
 LARGEST_COPY_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 TRANSFER_BYTES = 256 << 20
@@ -79,10 +79,10 @@ def main(argv: Sequence[str]) -> None:
     import torch
 
     bench = Bench(torch, device)
+    # A torch that took all the time to be imported still gets a moment for each measurement.
+    deadline = max(begin + seconds, now_s() + LEAST_S * len(names))
     for i, name in enumerate(names):
-        left = seconds - (now_s() - begin)
-        if left <= 0:
-            return
+        left = max(LEAST_S, deadline - now_s())
         tell({"begin": name})
         try:
             value, note = _measure(bench, name, min(MOST_S, left / (len(names) - i)))

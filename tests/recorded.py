@@ -20,7 +20,7 @@ from hotlap.records.machine import Machine
 from hotlap.records.software import Software
 from hotlap.records.system import System
 
-MACHINES = Path(__file__).parent / "machines"
+MACHINES = Path(__file__).parent / "doctor" / "machines"
 Edits = Mapping[str, Any]
 
 
