@@ -195,6 +195,8 @@ print(loaded)
         ("--help",),
         (),
         ("time", "--help"),
+        ("doctor", "--help"),
+        ("doctor", "--no-measure", "--quiet"),
         ("time", "true"),
         ("tune", "--help"),
         ("tune", "missing.py"),

@@ -3,12 +3,13 @@
 The map, lowest layer first; a folder imports only from those above it:
 
     records/      the nouns as data (Run, rank files): schema, read, write
-    machine/      what this host is; the chip table
+    machine/      System, Software, Stack; the chip table; ceilings, measured in child processes
     chronometer/  clocks, events and hooks: runs a command and times its step
+    doctor/       rules, one file each: what is set wrong, what it costs, what mends it
     report/       what people read
     cli/          one file a command; thin
 
-`chronometer` is the only folder that touches a clock, and the only one that runs inside the user's
+`chronometer` is the only folder that times a training, and the only one that runs inside the user's
 process; there it needs nothing but the standard library and the torch that it finds.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hotlap import __version__
 from hotlap.chronometer.steps import DATA_IS_INFERRED
-from hotlap.machine.chips import find_chip
+from hotlap.machine.peaks import Peak, find_peak
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import (
     PHASES,
@@ -171,13 +171,20 @@ class Window:
         return Phases(**{phase: fmean(self.phase_s(phase)) for phase in PHASES})
 
     def notes(self) -> list[str]:
-        """How the phases were found, where that was not in every step."""
-        if not self.n or len(self.split) == self.n:
-            return []
-        return [
-            f"the phases were measured on the device in {len(self.split)} of {self.n} steps and "
-            "scaled to the mean step: the device waits for the host, which events would slow"
-        ]
+        """How the figures were found, where that is not in the usual way."""
+        notes = []
+        if any(peak.is_measured for peak in self._peaks()):
+            notes.append(
+                "MFU is against the matrix rate that `hotlap doctor` measured: no data sheet of "
+                "this device is known"
+            )
+        if self.n and len(self.split) < self.n:
+            notes.append(
+                f"the phases were measured on the device in {len(self.split)} of {self.n} steps "
+                "and scaled to the mean step: the device waits for the host, which events would "
+                "slow"
+            )
+        return notes
 
     def _seconds(self, rank: RankRecord) -> float:
         """Time of the measured steps; a probed one counts with the mean of the others."""
@@ -215,15 +222,15 @@ class Window:
         per_s = per_step / fmean(self.lengths_s())
         return Flops(per_step, per_s, ceiling, per_s / ceiling if ceiling else None)
 
+    def _peaks(self) -> list[Peak]:
+        """Of each rank's device; none where one of them is not known."""
+        process = [rank.process for rank in self.ranks]
+        peaks = [find_peak(p.get("device"), p.get("device_memory_bytes")) for p in process]
+        known = [peak for peak in peaks if peak is not None]
+        return known if len(known) == len(peaks) else []
+
     def _ceiling(self) -> float | None:
-        peaks = []
-        for rank in self.ranks:
-            name, memory = rank.process.get("device"), rank.process.get("device_memory_bytes")
-            chip = find_chip(name, memory) if name else None
-            if chip is None or chip.dense_16bit_flops_per_s is None:
-                return None
-            peaks.append(chip.dense_16bit_flops_per_s)
-        return sum(peaks) or None
+        return sum(peak.flops_per_s for peak in self._peaks()) or None
 
     def power(self) -> Power:
         """Sums over the GPUs; two ranks on one GPU see the same counter."""

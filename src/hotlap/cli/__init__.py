@@ -11,6 +11,7 @@ from hotlap import __version__
 from hotlap.errors import UsageError
 
 COMMANDS = {
+    "doctor": "what this machine is, what it can do, and what is set wrong",
     "time": "run a training command unchanged and say where its step goes",
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",

@@ -4,6 +4,7 @@ launch.py       how this process was started (srun, torchrun, mpirun, alone), an
 slurm_step.py   what Slurm's variables say about a step of srun's
 variables.py    launchers' variables, read strictly
 collectives.py  `python -m …`: what ranks can say to each other, checked and timed
+between_ranks.py  the same in processes of their own, for the doctor
 exchanges.py    the operations, with numbers whose result is known beforehand
 mesh.py         how ranks are arranged, and which of them share what
 parallelise.py  a model over the ranks of a mesh: tensor parallel, sharded, replicated

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from hotlap.machine.files import count_cpu_list, field, least, positive, read, word
 
 # cgroup v1 has no word for "no limit": it writes the largest number of pages, in bytes.
 _NO_LIMIT_BYTES = 2**60
@@ -46,64 +48,55 @@ class Host:
 
 def describe_host(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Host:
     """The host that this process runs on; another `root` describes a recorded one."""
-    cpuinfo = _read(root / "proc/cpuinfo")
+    cpuinfo = read(root / "proc/cpuinfo")
     n_cpus = _count_cpus(root, cpuinfo)
-    bounds = (
-        n_cpus,
-        _count_cpu_list(_field(_read(root / "proc/self/status"), "Cpus_allowed_list")),
-        _least(_cpu_quota(folder) for folder in _cgroup_folders(root, "cpu")),
-        _positive(environ.get("SLURM_CPUS_PER_TASK")),
-    )
     return Host(
-        hostname=_word(_read(root / "proc/sys/kernel/hostname")),
+        hostname=word(read(root / "proc/sys/kernel/hostname")),
         cpu_model=_cpu_model(cpuinfo),
         n_cpus=n_cpus,
-        n_cpus_allocated=_least(bounds),
+        n_cpus_allocated=least((n_cpus, *cpu_bounds(root, environ).values())),
         memory_bytes=_memory_bytes(root),
-        memory_limit_bytes=_least(_memory_limit(f) for f in _cgroup_folders(root, "memory")),
-        kernel=_word(_read(root / "proc/sys/kernel/osrelease")),
+        memory_limit_bytes=least(_memory_limit(f) for f in _cgroup_folders(root, "memory")),
+        kernel=word(read(root / "proc/sys/kernel/osrelease")),
         python=platform.python_version(),
     )
 
 
+def cpu_bounds(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """How many logical CPUs each of the things leaves that allocate them."""
+    bounds = {
+        "affinity": count_cpu_list(field(read(root / "proc/self/status"), "Cpus_allowed_list")),
+        "cgroup quota": least(_cpu_quota(folder) for folder in _cgroup_folders(root, "cpu")),
+        "Slurm": positive(environ.get("SLURM_CPUS_PER_TASK")),
+    }
+    return {name: n for name, n in bounds.items() if n is not None}
+
+
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
     """What the CPU advertises; a virtual machine may advertise what it cannot do."""
-    return frozenset((_field(_read(root / "proc/cpuinfo"), "flags") or "").split())
+    return frozenset((field(read(root / "proc/cpuinfo"), "flags") or "").split())
 
 
 def _cpu_model(cpuinfo: str | None) -> str | None:
     # x86 has "model name", POWER has "cpu", Arm has neither.
-    model = _field(cpuinfo, "model name") or _field(cpuinfo, "cpu")
-    implementer, part = _field(cpuinfo, "CPU implementer"), _field(cpuinfo, "CPU part")
+    model = field(cpuinfo, "model name") or field(cpuinfo, "cpu")
+    implementer, part = field(cpuinfo, "CPU implementer"), field(cpuinfo, "CPU part")
     if model is not None or implementer is None or part is None:
         return model
     return _ARM_CORES.get((implementer, part), f"implementer {implementer}, part {part}")
 
 
 def _count_cpus(root: Path, cpuinfo: str | None) -> int | None:
-    online = _count_cpu_list(_read(root / "sys/devices/system/cpu/online"))
+    online = count_cpu_list(read(root / "sys/devices/system/cpu/online"))
     if online is not None:
         return online
     entries = (line.partition(":")[0].strip() for line in (cpuinfo or "").splitlines())
     return sum(entry == "processor" for entry in entries) or None
 
 
-def _count_cpu_list(text: str | None) -> int | None:
-    """How many CPUs a list such as "0-3,8" names."""
-    try:
-        return sum(_range_length(part) for part in (text or "").split(",")) or None
-    except ValueError:
-        return None
-
-
-def _range_length(text: str) -> int:
-    first, _, last = text.partition("-")
-    return int(last or first) - int(first) + 1
-
-
 def _memory_bytes(root: Path) -> int | None:
-    words = (_field(_read(root / "proc/meminfo"), "MemTotal") or "").split()
-    kib = _positive(words[0]) if words else None
+    words = (field(read(root / "proc/meminfo"), "MemTotal") or "").split()
+    kib = positive(words[0]) if words else None
     return None if kib is None else kib * 1024
 
 
@@ -111,7 +104,7 @@ def _cgroup_folders(root: Path, controller: str) -> list[Path]:
     """Where the limits of one controller on this process may stand, in cgroup v1 and v2."""
     mount = root / "sys/fs/cgroup"
     folders: list[Path] = []
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in (read(root / "proc/self/cgroup") or "").splitlines():
         _, _, controllers_and_path = line.partition(":")
         controllers, _, path = controllers_and_path.partition(":")
         if not controllers:  # v2: one tree for all controllers
@@ -134,47 +127,15 @@ def _with_parents(mount: Path, path: str) -> list[Path]:
 
 def _cpu_quota(folder: Path) -> int | None:
     """Whole CPUs that a group's quota comes to, rounded up."""
-    text = _read(folder / "cpu.max")  # v2: "QUOTA PERIOD", where no quota is "max"
+    text = read(folder / "cpu.max")  # v2: "QUOTA PERIOD", where no quota is "max"
     if text is None:  # v1: a file each, where no quota is -1
-        text = f"{_read(folder / 'cpu.cfs_quota_us')} {_read(folder / 'cpu.cfs_period_us')}"
-    quota_us, period_us = ([_positive(word) for word in text.split()] + [None, None])[:2]
+        text = f"{read(folder / 'cpu.cfs_quota_us')} {read(folder / 'cpu.cfs_period_us')}"
+    quota_us, period_us = ([positive(word) for word in text.split()] + [None, None])[:2]
     if quota_us is None or period_us is None:
         return None
     return -(-quota_us // period_us)
 
 
 def _memory_limit(folder: Path) -> int | None:
-    limit = _positive(_read(folder / "memory.max") or _read(folder / "memory.limit_in_bytes"))
+    limit = positive(read(folder / "memory.max") or read(folder / "memory.limit_in_bytes"))
     return limit if limit is not None and limit < _NO_LIMIT_BYTES else None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-
-
-def _field(text: str | None, key: str) -> str | None:
-    """The value of the first line "key: value"."""
-    for line in (text or "").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return _word(value)
-    return None
-
-
-def _word(text: str | None) -> str | None:
-    return (text or "").strip() or None
-
-
-def _positive(text: str | None) -> int | None:
-    try:
-        value = int(text or "")
-    except ValueError:
-        return None
-    return value if value > 0 else None
-
-
-def _least(values: Iterable[int | None]) -> int | None:
-    return min((value for value in values if value is not None), default=None)

@@ -79,7 +79,10 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """Model FLOPs of all ranks, 2 a multiply-add; MFU is against the chips' dense 16-bit peak."""
+    """Model FLOPs of all ranks, 2 a multiply-add; MFU is against the chips' dense 16-bit peak.
+
+    Of a chip without a known data sheet it is the rate that the doctor measured, if it did.
+    """
 
     per_step: float | None
     per_s: float | None

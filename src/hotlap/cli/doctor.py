@@ -1,0 +1,153 @@
+"""`hotlap doctor`: what this machine is, what it can do, and what is set wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING
+
+from hotlap import __version__
+from hotlap.cli import options
+from hotlap.errors import UsageError
+from hotlap.records.ceilings import Ceilings
+from hotlap.records.finding import SEVERITIES, Diagnosis
+from hotlap.records.machine import Machine
+from hotlap.records.software import Software, Stack
+from hotlap.records.system import System
+
+if TYPE_CHECKING:
+    from hotlap.distributed.between_ranks import Measured
+    from hotlap.machine.probe import Prober
+
+
+INTERRUPTED = 130
+"""As a shell reports Ctrl-C."""
+SETTLE_S = 3.0
+"""Until the processes of the other ranks have left the GPUs: they are no strangers there."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Look at the machine; 1 where a finding is as severe as --fail-on says."""
+    arguments = _parse(argv)
+    options.check_json_target(arguments.json)
+    try:
+        diagnosis = _diagnose(arguments)
+    except KeyboardInterrupt:
+        print("hotlap: interrupted; nothing was changed", file=sys.stderr)
+        return INTERRUPTED
+    if diagnosis is None:
+        return 0  # rank 0 tells what all have measured
+    options.write_result(arguments.json, diagnosis)
+    if not arguments.quiet:
+        from hotlap.report.doctor import render_diagnosis
+
+        print(render_diagnosis(diagnosis))
+    return int(_is_failed(diagnosis, arguments.fail_on))
+
+
+def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
+    """What is found; None on a rank that only helps to measure."""
+    from hotlap.distributed.between_ranks import find_rank, measure_between_ranks
+    from hotlap.doctor.examine import examine
+    from hotlap.doctor.rule import Case
+    from hotlap.machine.probe import Prober
+    from hotlap.machine.storage import Effort
+
+    rank, between = find_rank(), None
+    if rank is not None and not arguments.no_measure:
+        # First of all, so that no rank waits for the other work of rank 0.
+        between = measure_between_ranks(0, arguments.quick)
+    if rank:
+        return None
+    if between is not None and any(one.device == "cuda" for one in between.exchanges):
+        sleep(SETTLE_S)
+    effort = Effort(n_bytes=32 << 20, seconds=0.5) if arguments.quick else Effort()
+    prober = Prober(progress=_silent if arguments.quiet else _progress)
+    parts = prober.probe(arguments.data, None if arguments.no_measure else effort)
+    ceilings = None if arguments.no_measure else _ceilings(parts, arguments, prober, between)
+    machine = Machine(*parts, ceilings, tuple(prober.notes))
+    findings, notes = examine(Case(machine))
+    return Diagnosis(__version__, machine, findings, notes)
+
+
+def _ceilings(
+    parts: tuple[System, Software, Stack],
+    arguments: argparse.Namespace,
+    prober: Prober,
+    between: Measured | None,
+) -> Ceilings:
+    """Of the devices and between ranks; alone on several GPUs, ranks are started for it."""
+    from hotlap.distributed.between_ranks import measure_between_ranks
+    from hotlap.machine.ceilings import find_ceilings
+
+    system, software, _ = parts
+    if between is None:
+        n_gpus = len(software.torch.devices) if software.torch and not arguments.quick else 0
+        if n_gpus > 1:
+            prober.progress(f"measuring between {n_gpus} ranks, one a GPU")
+        between = measure_between_ranks(n_gpus, arguments.quick)
+    found, trouble = find_ceilings(
+        system, software, arguments.quick, arguments.fresh, prober.progress
+    )
+    if trouble:
+        prober.notes.append(f"ceilings are not kept for the next time: {trouble}")
+    return replace(found, exchanges=between.exchanges, exchanges_note=between.note)
+
+
+def _progress(text: str) -> None:
+    print(f"hotlap: {text}", file=sys.stderr, flush=True)
+
+
+def _silent(text: str) -> None:
+    """With --quiet."""
+
+
+def _is_failed(diagnosis: Diagnosis, fail_on: str | None) -> bool:
+    if fail_on is None:
+        return False
+    bound = [str(severity) for severity in SEVERITIES].index(fail_on)
+    return any(SEVERITIES.index(finding.severity) >= bound for finding in diagnosis.findings)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = options.Parser(
+        prog="hotlap doctor",
+        description="Say what this machine is (System, Software, Stack), what it can really do, "
+        "and what is set wrong. Nothing is changed.",
+    )
+    parser.add_argument("--quick", action="store_true", help="measure for 10 seconds, not 60")
+    parser.add_argument(
+        "--no-measure", action="store_true", help="look only: no ceilings, no reading of files"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure the ceilings again, also where they are known"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the data of a training lie; its storage is measured (default: here)",
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=SEVERITIES,
+        metavar="SEVERITY",
+        help="exit with 1 where a finding is this severe: note, advice, warning or error",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print nothing")
+    options.add_json(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.command:
+        raise UsageError(
+            "`hotlap doctor` looks at the machine and takes no command yet; "
+            "`hotlap time COMMAND` says where the command's step goes"
+        )
+    if not arguments.data.is_dir():
+        raise UsageError(f"--data {arguments.data} is no folder; name the one that holds the data")
+    return arguments

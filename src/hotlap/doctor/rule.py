@@ -1,0 +1,79 @@
+"""What a rule is: a name, what it needs to know, and a function from a case to findings.
+
+    Case      all that is known when the doctor looks: the Machine always, a Run where there is one
+    Rule      one thing that may be wrong; its file's docstring says what and why
+
+A rule that needs what a case does not have is not asked. What later rules read (a profile, a
+script's syntax tree) becomes one more field of the Case and one more word in `needs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from hotlap.doctor.thresholds import Thresholds
+from hotlap.records.finding import Finding
+from hotlap.records.machine import Machine
+from hotlap.records.run import Run
+from hotlap.records.system import Gpu
+
+Need = Literal["machine", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    machine: Machine
+    run: Run | None = None
+
+    def has(self, need: Need) -> bool:
+        """Whether this part of a case is known."""
+        return getattr(self, need) is not None
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that a training may have."""
+        return tuple(gpu for gpu in self.machine.system.gpus if gpu.is_visible)
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs that the CPUs of this process have to serve.
+
+        A task of srun's has CPUs of its own and often sees the GPUs of all tasks on its node.
+        """
+        scheduler = self.machine.system.scheduler
+        n_tasks = (scheduler.n_tasks if scheduler else None) or 1
+        n_each = len(self.gpus) // max(1, n_tasks // self.n_nodes)
+        return max(1, n_each) if self.gpus else 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that matter and are set."""
+        return self.machine.software.environment
+
+    @property
+    def n_nodes(self) -> int:
+        """Of the job; one where there is none."""
+        scheduler = self.machine.system.scheduler
+        return (scheduler.n_nodes if scheduler else None) or 1
+
+
+Check = Callable[[Case, Thresholds], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    name: str
+    check: Check
+    needs: tuple[Need, ...] = ("machine",)
+
+
+def is_on(value: str | None) -> bool:
+    """Whether a variable of the environment switches something on."""
+    return (value or "").strip().lower() not in ("", "0", "off", "false", "no", "none")
+
+
+def named(gpus: Iterable[Gpu]) -> str:
+    """GPUs in a sentence."""
+    return ", ".join(f"GPU {gpu.index}" for gpu in gpus)
