@@ -86,7 +86,12 @@ PAIRS = (
         {"software.torch.cpu_capability": "AVX2"},
         base="cpu_node",
     ),
-    Pair("known_bad", {"software.torch.cudnn": "9.10.2"}, {"software.torch.cudnn": "9.13.0"}),
+    Pair("known_bad", {"software.torch.cudnn": "9.10.2"}, {"software.torch.cudnn": "9.15.0"}),
+    Pair(
+        "known_bad",
+        {"software.torch.cudnn": "9.10.2", "software.torch.version": "2.8.0+cu128"},
+        {"software.torch.cudnn": "9.13.0", "software.torch.version": "2.8.0+cu128"},
+    ),
     Pair(
         "known_bad",
         {"software.torch.version": "2.9.0+cu128"},

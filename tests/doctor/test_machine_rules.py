@@ -124,3 +124,8 @@ def test_a_rule_is_asked_only_where_what_it_needs_is_known() -> None:
     fake_run = object.__new__(Run)
     _, notes = examine(Case(recorded("cpu_node"), fake_run), rules)
     assert "of_a_run" in notes[0]
+
+
+def test_the_document_names_every_rule() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    assert [rule.name for rule in RULES if rule.name not in document] == []

@@ -111,6 +111,7 @@ def test_the_first_gpu_is_measured_in_full_and_each_knows_its_sheet() -> None:
     assert (cpu.name, cpu.wanted) == ("cpu", ("matmul fp32",))
     assert first.gpu is not None
     assert first.gpu.index == 0
+    assert list_devices(machine.system, machine.software, with_cpu=False) == [first, second]
 
 
 def test_what_vendors_state_is_known_where_they_do() -> None:

@@ -97,11 +97,14 @@ def test_versions_are_numbers(text: str | None, version: tuple[int, ...]) -> Non
 
 
 def test_a_known_bad_version_is_found_with_its_source_and_only_where_it_matters() -> None:
-    (bad,) = find_known_bad({"cudnn": "9.8.0"}, has_gpu=True)
+    (bad,) = find_known_bad({"cudnn": "9.8.0", "torch": "2.8.0"}, has_gpu=True)
     assert bad.source.startswith("https://")
-    assert find_known_bad({"cudnn": "9.8.0"}, has_gpu=False) == ()
-    assert find_known_bad({"cudnn": "9.7.1"}, has_gpu=True) == ()
-    assert find_known_bad({"cudnn": "9.13"}, has_gpu=True) == ()
+    assert "wrong" in bad.what
+    (other,) = find_known_bad({"cudnn": "9.8.0", "torch": "2.10.0"}, has_gpu=True)
+    assert "memory" in other.what
+    assert find_known_bad({"cudnn": "9.8.0", "torch": "2.8.0"}, has_gpu=False) == ()
+    assert find_known_bad({"cudnn": "9.7.1", "torch": "2.8.0"}, has_gpu=True) == ()
+    assert find_known_bad({"cudnn": "9.13", "torch": "2.8.0"}, has_gpu=True) == ()
     assert find_known_bad({"cudnn": None, "torch": "unknown"}, has_gpu=True) == ()
 
 

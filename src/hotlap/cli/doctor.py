@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING
 
 from hotlap import __version__
@@ -20,6 +21,10 @@ from hotlap.records.system import System
 if TYPE_CHECKING:
     from hotlap.distributed.between_ranks import Measured
     from hotlap.machine.probe import Prober
+
+
+SETTLE_S = 3.0
+"""Until the processes of the other ranks have left the GPUs: they are no strangers there."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,6 +56,8 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
         between = measure_between_ranks(0, arguments.quick)
     if rank:
         return None
+    if between is not None and any(one.device == "cuda" for one in between.exchanges):
+        sleep(SETTLE_S)
     effort = Effort(n_bytes=32 << 20, seconds=0.5) if arguments.quick else Effort()
     prober = Prober(progress=_silent if arguments.quiet else _progress)
     parts = prober.probe(arguments.data, None if arguments.no_measure else effort)

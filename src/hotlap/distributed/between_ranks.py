@@ -20,7 +20,15 @@ from hotlap.errors import RecordError
 from hotlap.records.ceilings import Exchange
 from hotlap.records.codec import read_json
 
-RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK")
+RANKS = {
+    "RANK": "WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_RANK": "MV2_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+    "SLURM_PROCID": "SLURM_STEP_NUM_TASKS",
+}
+"""By launcher, nearest to the process first: the variables of the rank and of how many there are.
+Slurm's second one is set in a step alone, and not in the script of a job."""
 SIZES, QUICK_SIZES = "4KiB,64MiB", "4KiB,4MiB"
 REPEATS, QUICK_REPEATS = 10, 5
 TIMEOUT_S = 60.0
@@ -35,11 +43,10 @@ class Measured:
 
 
 def find_rank(environ: Mapping[str, str] = os.environ) -> int | None:
-    """This process's rank under a launcher; None where it is alone."""
-    names = (*RANKS, "SLURM_PROCID") if "SLURM_STEP_ID" in environ else RANKS
-    for name in names:
-        if environ.get(name, "").isdigit():
-            return int(environ[name])
+    """This process's rank among several; None where it is alone."""
+    for rank, size in RANKS.items():
+        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
+            return int(environ[rank]) if int(environ[size]) > 1 else None
     return None
 
 

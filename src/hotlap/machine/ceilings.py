@@ -89,7 +89,7 @@ def measure_ceilings(
     """All rates of this machine, within the time."""
     begin = now_s()
     environ = {key: value for key, value in environ.items() if key not in IGNORED_VARIABLES}
-    devices = list_devices(system, software)
+    devices = list_devices(system, software, with_cpu=budget_s > QUICK_S)
     n_all = 1 + sum(len(device.wanted) for device in devices)
     rates: list[Ceiling] = []
     for i, device in enumerate(devices):
@@ -103,8 +103,11 @@ def measure_ceilings(
     return tuple(rates)
 
 
-def list_devices(system: System, software: Software) -> list[Device]:
-    """The first GPU in full, the others in short, and the CPU."""
+def list_devices(system: System, software: Software, with_cpu: bool = True) -> list[Device]:
+    """The first GPU in full, the others in short, and the CPU, in full where there is no GPU.
+
+    Beside GPUs it can be left out: another start of torch takes much of a short time.
+    """
     torch = software.torch
     if torch is None:
         return []
@@ -117,6 +120,8 @@ def list_devices(system: System, software: Software) -> list[Device]:
         name = shown.name if is_first else f"{shown.name} #{shown.index}"
         wanted = ON_GPU if is_first else ON_OTHER_GPUS
         devices.append(Device(f"cuda:{shown.index}", name, gpu, wanted))
+    if devices and not with_cpu:
+        return devices
     return [*devices, Device("cpu", "cpu", None, ON_CPU if not devices else ON_CPU[:1])]
 
 

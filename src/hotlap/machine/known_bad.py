@@ -22,6 +22,9 @@ class Row:
     what: str
     source: str
     only_with_gpu: bool = True
+    torch_since: tuple[int, ...] = ()
+    torch_before: tuple[int, ...] = (999,)
+    """The versions of torch with which it is bad."""
 
 
 ROWS = (
@@ -31,6 +34,15 @@ ROWS = (
         (9, 13),
         "3d convolutions in bf16 may give wrong results",
         "https://github.com/pytorch/pytorch/issues/163539",
+        torch_before=(2, 9),  # which goes around cuDNN there
+    ),
+    Row(
+        "cudnn",
+        (9, 8),
+        (9, 15),
+        "3d convolutions go around it and take several times the memory",
+        "https://github.com/pytorch/pytorch/issues/166643",
+        torch_since=(2, 9, 1),
     ),
     Row(
         "torch",
@@ -47,7 +59,8 @@ def find_known_bad(versions: Mapping[str, str | None], has_gpu: bool) -> tuple[K
     found = []
     for row in ROWS:
         text = versions.get(row.package)
-        if text and (has_gpu or not row.only_with_gpu) and _is_in(text, row):
+        is_with = row.torch_since <= parse_version(versions.get("torch")) < row.torch_before
+        if text and is_with and (has_gpu or not row.only_with_gpu) and _is_in(text, row):
             found.append(KnownBad(row.package, text, row.what, row.source))
     return tuple(found)
 

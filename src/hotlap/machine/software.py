@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from hotlap.machine.child import ask
@@ -43,7 +44,7 @@ class Found:
 
 def find_python() -> Python:
     """The Python that hotlap and the user's script run under."""
-    is_isolated = sys.prefix != sys.base_prefix or "CONDA_PREFIX" in os.environ
+    is_isolated = sys.prefix != sys.base_prefix or (Path(sys.prefix) / "conda-meta").exists()
     return Python(platform.python_version(), sys.executable, is_isolated)
 
 

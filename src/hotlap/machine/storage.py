@@ -59,7 +59,7 @@ def find_storage(path: Path, effort: Effort | None, root: Path = Path("/")) -> S
     mount, filesystem = find_mount(path, read(root / "proc/mounts") or "")
     rates = measure(path, effort) if effort else (None, None, "not measured")
     return Storage(
-        path=str(path),
+        path=str(path.resolve()),
         mount=mount,
         filesystem=filesystem,
         kind=_kind(filesystem),

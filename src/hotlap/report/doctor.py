@@ -13,6 +13,7 @@ from hotlap.report.terminal import quantity, seconds, size
 
 WIDTH = 100
 NAME_WIDTH = 12
+CEILING_WIDTH = 42
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 Rows = Iterator[tuple[str, str]]
@@ -188,8 +189,9 @@ def _compilers(compilers: dict[str, str]) -> Iterator[str]:
 
 
 def _stack(stack: Stack) -> Rows:
-    for fit in stack.gpus:
-        yield f"GPU {fit.gpu}", f"{fit.state}: {fit.how}"
+    for words in dict.fromkeys(f"{fit.state}: {fit.how}" for fit in stack.gpus):
+        alike = [str(fit.gpu) for fit in stack.gpus if f"{fit.state}: {fit.how}" == words]
+        yield ("GPU " if len(alike) == 1 else "GPUs ") + ",".join(alike), words
     if stack.driver != "unknown":
         yield "driver", f"{stack.driver}: {stack.driver_how}"
     yield "CPU", f"{stack.cpu_capability}: {stack.cpu_how}"
@@ -215,12 +217,12 @@ def _ceilings(ceilings: Ceilings | None) -> list[str]:
 def _ceiling(one: Ceiling) -> str:
     name = f"{one.name} ({one.device})" if one.device != "cpu" else f"{one.name} (CPU)"
     if one.value is None:
-        return f"  {name:<44} {'-':>14}  {one.note}"
+        return f"  {name:<{CEILING_WIDTH}} {'-':>14}  {one.note}"
     value = seconds(one.value) if one.unit == "s" else _scaled(one.value, one.unit)
     sheet = ""
     if one.sheet and one.ratio is not None:
-        sheet = f"  {100 * one.ratio:.0f} % of {_scaled(one.sheet, one.unit)} on the data sheet"
-    return f"  {name:<44} {value:>14}{sheet}"
+        sheet = f"  {100 * one.ratio:.0f} % of {_scaled(one.sheet, one.unit)} stated"
+    return f"  {name:<{CEILING_WIDTH}} {value:>14}{sheet}"
 
 
 def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
@@ -230,11 +232,11 @@ def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
         small, large = sizes[0], sizes[-1]
         name = f"{operation}, {large.world_size} ranks ({large.device})"
         if small.median_s is None or large.bus_bytes_per_s is None:
-            yield f"  {name:<44} {'WRONG RESULT':>14}"
+            yield f"  {name:<{CEILING_WIDTH}} {'WRONG RESULT':>14}"
             continue
         rate = _scaled(large.bus_bytes_per_s, "B/s")
         yield (
-            f"  {name:<44} {rate:>14}  of the bus at {size(large.n_bytes)}; "
+            f"  {name:<{CEILING_WIDTH}} {rate:>14}  of the bus at {size(large.n_bytes)}; "
             f"{seconds(small.median_s)} for {size(small.n_bytes)}"
         )
 
@@ -252,7 +254,12 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
 
 
 def _scaled(value: float, unit: str) -> str:
-    for scale, prefix in _SCALES:
-        if value >= scale and unit != "images/s":
-            return f"{value / scale:.3g} {prefix}{unit}"
+    for scale, prefix in _SCALES if unit != "images/s" else ():
+        if value >= scale:
+            number = value / scale
+            return (
+                f"{number:.3g} {prefix}{unit}"
+                if number < 999.5
+                else f"{number:,.0f} {prefix}{unit}"
+            )
     return f"{value:,.0f} {unit}"

@@ -35,9 +35,10 @@ def size(n_bytes: int | None) -> str:
     """Bytes in binary units."""
     if n_bytes is None:
         return "unknown"
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if n_bytes >= scale:
-            return f"{n_bytes / scale:.3g} {unit}"
+            number = n_bytes / scale
+            return f"{number:.3g} {unit}" if number < 999.5 else f"{number:,.0f} {unit}"
     return f"{n_bytes} B"
 
 

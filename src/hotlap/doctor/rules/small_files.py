@@ -28,7 +28,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
     yield Finding(
         NAME,
         "warning",
-        f"{storage.filesystem} opens {storage.opens_per_s:,.0f} small files a second and process",
+        f"{storage.filesystem} opens {storage.opens_per_s:,.0f} small files a second per process",
         (
             f"{had:,.0f} with a process on each allocated CPU; "
             f"the GPUs could train on {wanted:,.0f} images a second",

@@ -20,6 +20,7 @@ BLOCK_S = 0.05
 """At least this long, so that the end of a block is not what is measured."""
 LEAST_S, MOST_S = 0.2, 4.0
 """For one measurement: less shows nothing, more brings no more."""
+FIRST_PRODUCT = {"cuda": 4096, "cpu": 512}
 LARGEST_PRODUCT = {"cuda": 8192, "cpu": 4096}
 LARGEST_COPY_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 TRANSFER_BYTES = 256 << 20
@@ -105,7 +106,7 @@ def _measure(bench: Bench, name: str, seconds: float) -> tuple[float, str]:
 
 
 def _matmul(bench: Bench, kind: str, seconds: float) -> tuple[float, str]:
-    n = 512
+    n = FIRST_PRODUCT[bench.kind]
     best = bench.best_s(_product(bench, kind, n), 0.0)
     # As large as fits into a few calls: small matrices do not fill a device.
     while n < LARGEST_PRODUCT[bench.kind] and best * 8 < seconds / 8:
