@@ -58,6 +58,7 @@ def test_a_node_of_gpus_is_told_in_words_and_figures() -> None:
         "between them: NVLink",
         "1 TiB, job's limit 512 GiB",
         "64 of 128 CPUs allocated",
+        "fp32 products in fp32, convolutions in TF32",
         "GPUs 0,1 fits: torch has code for sm_90",
         "lustre, network",
         "2 of 2 InfiniBand ports active (400 Gbit/s)",
@@ -87,7 +88,7 @@ def test_hidden_shared_and_partitioned_gpus_are_told() -> None:
     }
     text = render_diagnosis(diagnosis(recorded("gpu_node", edits)))
     assert "hidden by CUDA_VISIBLE_DEVICES: 1" in text
-    assert "GPU 0: 1 other processes" in text
+    assert "GPU 0: 1 other process," in text
     assert "cut into partitions" in text
 
 

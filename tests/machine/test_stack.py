@@ -52,6 +52,9 @@ TORCH = Torch(
         ("12.0", "sm_90 sm_120", "fits"),
         ("10.3", "sm_100", "fits"),
         ("7.0", "", "does not fit"),
+        ("", "sm_90", "unknown"),
+        ("nonsense", "sm_90 sm_ compute_x", "unknown"),
+        ("9.0", "sm_ nonsense", "does not fit"),
     ],
 )
 def test_a_build_is_held_against_a_gpu_as_cuda_does_it(
@@ -80,6 +83,8 @@ def test_builds_that_cannot_be_compared_are_unknown() -> None:
         ("13.0", "575.57", None, "does not fit"),
         ("14.0", "580.95.05", "13.0", "unknown"),
         ("13.0", None, None, "unknown"),
+        ("nightly", "580.95.05", "13.0", "unknown"),
+        ("13.0", "nonsense", None, "unknown"),
     ],
 )
 def test_a_driver_is_held_against_the_cuda_of_a_build(

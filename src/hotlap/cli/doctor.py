@@ -15,6 +15,7 @@ from hotlap.cli import options
 from hotlap.errors import UsageError
 from hotlap.records.ceilings import Ceilings
 from hotlap.records.finding import SEVERITIES, Diagnosis
+from hotlap.records.machine import Machine
 from hotlap.records.software import Software, Stack
 from hotlap.records.system import System
 
@@ -62,7 +63,7 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     prober = Prober(progress=_silent if arguments.quiet else _progress)
     parts = prober.probe(arguments.data, None if arguments.no_measure else effort)
     ceilings = None if arguments.no_measure else _ceilings(parts, arguments, prober, between)
-    machine = prober.machine(parts, ceilings)
+    machine = Machine(*parts, ceilings, tuple(prober.notes))
     findings, notes = examine(Case(machine))
     return Diagnosis(__version__, machine, findings, notes)
 

@@ -7,8 +7,6 @@ several GPUs, torchrun starts one for each GPU. This side never imports torch.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.errors import RecordError
+from hotlap.machine.child import run_to_end
 from hotlap.records.ceilings import Exchange
 from hotlap.records.codec import read_json
 
@@ -32,6 +31,8 @@ Slurm's second one is set in a step alone, and not in the script of a job."""
 SIZES, QUICK_SIZES = "4KiB,64MiB", "4KiB,4MiB"
 REPEATS, QUICK_REPEATS = 10, 5
 TIMEOUT_S = 60.0
+OWN_WORDS = "hotlap: "
+"""Before a sentence of ours, which says more than the last line of a launcher's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +71,14 @@ def _run(words: list[str], is_quick: bool, environ: Mapping[str, str]) -> Measur
         result = Path(folder) / "exchanges.json"
         options = ["--sizes", QUICK_SIZES if is_quick else SIZES, "--json", str(result)]
         options += ["--repeats", str(QUICK_REPEATS if is_quick else REPEATS)]
-        trouble = _start([*words, *options], environ)
+        _, err, trouble = run_to_end([*words, *options], TIMEOUT_S, environ)
         try:
             document = read_json(result)
         except RecordError:
-            return Measured((), f"not measured: {trouble or 'this rank keeps nothing'}")
+            said = [line for line in err.splitlines() if line.startswith(OWN_WORDS)]
+            why = said[0].removeprefix(OWN_WORDS) if said else trouble
+            return Measured((), f"not measured: {why or 'this rank keeps nothing'}")
     return Measured(tuple(map(_exchange, document["records"])), document["launch"]["reason"])
-
-
-def _start(words: list[str], environ: Mapping[str, str]) -> str:
-    """Run it to its end; why it did not come there."""
-    process = subprocess.Popen(
-        words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=dict(environ),
-        start_new_session=True,
-    )
-    try:
-        _, err = process.communicate(timeout=TIMEOUT_S)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            return f"no end after {TIMEOUT_S:.0f} s"
-        raise
-    lines = [line for line in err.splitlines() if line.strip()]
-    said = next((line for line in lines if line.startswith("hotlap: ")), lines[-1] if lines else "")
-    return said.removeprefix("hotlap: ")[:200] if process.returncode else ""
 
 
 def _exchange(record: Mapping[str, Any]) -> Exchange:

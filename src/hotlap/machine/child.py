@@ -52,6 +52,17 @@ def ask(
     """Run a program of `children/` to its end, its death or its time."""
     module = f"hotlap.machine.children.{program}"
     words = [sys.executable, "-c", _START, _HOME, module, *arguments]
+    out, _, trouble = run_to_end(words, timeout_s, environ)
+    return Answer(tuple(_answers(out)), trouble)
+
+
+def run_to_end(
+    words: Sequence[str], timeout_s: float, environ: Mapping[str, str]
+) -> tuple[str, str, str]:
+    """What a program printed, on stdout and on stderr, and why it did not come to its end.
+
+    It gets no input, and what it started itself ends with it.
+    """
     try:
         process = subprocess.Popen(
             words,
@@ -61,22 +72,20 @@ def ask(
             encoding="utf-8",
             errors="replace",
             env=dict(environ),
-            start_new_session=True,  # so that its own children end with it
+            start_new_session=True,
         )
     except OSError as error:
-        return Answer((), f"it could not be started: {error.strerror}")
-    is_late = False
+        return "", "", f"it could not be started: {error.strerror}"
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        is_late = True
         _end(process)
         out, err = process.communicate()
+        return out, err, f"no end after {timeout_s:.0f} s"
     except BaseException:
         _end(process)
         raise
-    trouble = f"no end after {timeout_s:.0f} s" if is_late else _trouble(process.returncode, err)
-    return Answer(tuple(_answers(out)), trouble)
+    return out, err, _trouble(process.returncode, err)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

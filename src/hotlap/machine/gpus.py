@@ -128,7 +128,9 @@ def _by_nvml(root: Path, environ: Mapping[str, str]) -> tuple[Gpus | None, str]:
             facts = one
     if not facts or (answer.trouble and not gpus):
         return None, f"NVML: {_shortened(answer.trouble)}"
-    told_by = f"NVML, not to its end: {answer.trouble}" if answer.trouble else "NVML"
+    told_by = "NVML" if gpus else "none: NVML knows of no GPU"
+    if answer.trouble:
+        told_by += f", and did not come to its end: {answer.trouble}"
     return Gpus(tuple(gpus), tuple(pairs), told_by, facts["driver"], facts["driver_cuda"]), ""
 
 
@@ -176,7 +178,7 @@ def parse_smi(row: Sequence[str]) -> Gpu:
 
 def _smi_value(name: str, text: str) -> Any:
     if name in ("name", "uuid", "compute_capability"):
-        return text
+        return text if name == "name" or not text.startswith("[") else None
     if name.startswith("is_"):
         return {"Enabled": True, "Disabled": False}.get(text)
     try:

@@ -1,4 +1,4 @@
-"""The whole Machine. Whatever cannot be looked at is a note, and never a failure."""
+"""System, Software and Stack. Whatever cannot be looked at is a note, and never a failure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from hotlap.machine.software import (
 )
 from hotlap.machine.stack import find_stack
 from hotlap.machine.storage import Effort, find_storage
-from hotlap.records.ceilings import Ceilings
-from hotlap.records.machine import Machine
 from hotlap.records.software import Software, Stack
 from hotlap.records.system import Cpu, HostMemory, Network, Scheduler, Storage, System
 
@@ -102,8 +100,3 @@ class Prober:
         except Exception as error:
             self.notes.append(f"{subject} could not be looked at: {type(error).__name__}: {error}")
             return otherwise
-
-    def machine(self, parts: tuple[System, Software, Stack], ceilings: Ceilings | None) -> Machine:
-        """The Machine of what was found."""
-        system, software, stack = parts
-        return Machine(system, software, stack, ceilings, tuple(self.notes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from hotlap.machine.known_bad import find_known_bad, parse_version
@@ -33,7 +34,8 @@ def find_stack(system: System, software: Software) -> Stack:
         allocator=_allocator(software.environment),
         n_threads=torch.n_threads if torch else None,
         n_cpus_allocated=system.cpu.n_allocated,
-        precision=_precision(torch, software.environment),
+        matmul_precision=_precision(torch.is_tf32_matmul if torch else None, software.environment),
+        conv_precision=_precision(torch.is_tf32_conv if torch else None, software.environment),
         known_bad=find_known_bad(_versions(software), bool(visible)),
     )
 
@@ -56,8 +58,9 @@ def fit_gpu(gpu: Gpu, torch: Torch | None) -> GpuFit:
     if not torch.cuda:
         return answer("does not fit", "torch was built without CUDA")
     device = parse_version(capability)
-    machine_code = [_arch(word) for word in torch.arch_list if word.startswith("sm_")]
-    ptx = [_arch(word) for word in torch.arch_list if word.startswith("compute_")]
+    if len(device) < 2:
+        return answer("unknown", f"the compute capability is {capability or 'unknown'}")
+    machine_code, ptx = _archs(torch, "sm_"), _archs(torch, "compute_")
     # '90a' and '100f' are for that device, or family, alone; their plain number is enough here.
     if device in machine_code:
         return answer("fits", f"torch has code for sm_{_joined(device)}")
@@ -69,10 +72,10 @@ def fit_gpu(gpu: Gpu, torch: Torch | None) -> GpuFit:
     return answer("does not fit", f"torch was built for {has}, the GPU is sm_{_joined(device)}")
 
 
-def _arch(word: str) -> tuple[int, ...]:
-    """'sm_90a' is (9, 0), 'compute_120' is (12, 0)."""
-    digits = "".join(letter for letter in word.partition("_")[2] if letter.isdigit())
-    return (int(digits[:-1] or 0), int(digits[-1])) if digits else ()
+def _archs(torch: Torch, kind: str) -> list[tuple[int, ...]]:
+    """'sm_90a' is (9, 0), 'compute_120' is (12, 0); what is neither is left out."""
+    found = [re.match(rf"{kind}(\d+)(\d)", word) for word in torch.arch_list]
+    return [(int(one[1]), int(one[2])) for one in found if one]
 
 
 def _joined(version: tuple[int, ...]) -> str:
@@ -86,10 +89,10 @@ def _fit_driver(
         return "unknown", "no CUDA build of torch, or no driver"
     built, has = parse_version(torch.cuda), parse_version(driver)
     words = f"driver {driver} for CUDA {torch.cuda}"
-    oldest = _OLDEST_DRIVER.get(built[0])
-    if driver_cuda and parse_version(driver_cuda) >= built[:2]:
+    oldest = _OLDEST_DRIVER.get(built[0]) if built else None
+    if built and driver_cuda and parse_version(driver_cuda) >= built[:2]:
         return "fits", words
-    if oldest is None:
+    if oldest is None or not has:
         return "unknown", words
     if has[:1] >= (oldest,):
         return "fits", f"{words}, by compatibility within CUDA {built[0]}"
@@ -134,12 +137,11 @@ def _is_glibc() -> bool:
         return False
 
 
-def _precision(torch: Torch | None, environment: Mapping[str, str]) -> str:
-    if torch is None or torch.is_tf32_matmul is None:
+def _precision(is_tf32: bool | None, environment: Mapping[str, str]) -> str:
+    if is_tf32 is None:
         return "unknown"
-    if environment.get("NVIDIA_TF32_OVERRIDE") == "0":
-        return "fp32"
-    return "TF32" if torch.is_tf32_matmul else "fp32"
+    override = environment.get("NVIDIA_TF32_OVERRIDE")  # above what a program asks for
+    return "TF32" if (is_tf32 and override != "0") or override == "1" else "fp32"
 
 
 def _versions(software: Software) -> dict[str, str | None]:

@@ -121,6 +121,8 @@ class Stack:
     n_threads: int | None
     """That torch splits one operation into."""
     n_cpus_allocated: int | None
-    precision: str
-    """What fp32 matrix products run in on a GPU: 'fp32', 'TF32'; 'unknown' without one."""
+    matmul_precision: str
+    """What fp32 matrix products run in on a GPU if a script says nothing: 'fp32' or 'TF32';
+    'unknown' in a build without CUDA."""
+    conv_precision: str
     known_bad: tuple[KnownBad, ...]

@@ -69,6 +69,7 @@ def _gpus(system: System) -> str:
         parts += [f"compute {gpu.compute_capability}" if gpu.compute_capability else ""]
         parts += [f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else ""]
         parts += [f"{gpu.clock_max_mhz} MHz" if gpu.clock_max_mhz else ""]
+        parts += [f"{gpu.n_nvlinks} NVLinks" if gpu.n_nvlinks else ""]
         words = ", ".join(filter(None, parts))
         kinds[words] = kinds.get(words, 0) + 1
     text = "; ".join(f"{n} x {words}" for words, n in kinds.items())
@@ -84,7 +85,8 @@ def _gpu_states(gpus: Sequence[Gpu]) -> Iterator[str]:
     for gpu in gpus:
         words = []
         if gpu.memory_used_bytes and gpu.processes:
-            words.append(f"{len(gpu.processes)} other processes, {size(gpu.memory_used_bytes)}")
+            others = f"{len(gpu.processes)} other process" + "es" * (len(gpu.processes) > 1)
+            words.append(f"{others}, {size(gpu.memory_used_bytes)}")
         words += [*gpu.slowdowns, *(["cut into partitions"] if gpu.is_mig else [])]
         words += ["no ECC"] if gpu.is_ecc is False else []
         if words:
@@ -166,7 +168,7 @@ def _software(software: Software) -> Rows:
             parts += [f"{name} {value}"] if value else []
         for name, value in (("cuDNN", torch.cudnn), ("NCCL", torch.nccl), ("BLAS", torch.blas)):
             parts += [f"{name} {value}"] if value else []
-        parts += [f"CPU kernels {torch.cpu_capability}", f"{torch.n_threads} threads"]
+        parts += [f"CPU kernels {torch.cpu_capability}", _count(torch.n_threads, "thread")]
         yield "torch", ", ".join(parts)
         if not torch.is_cuda_available:
             yield "", f"no GPU in torch: {torch.why_no_cuda}"
@@ -196,8 +198,12 @@ def _stack(stack: Stack) -> Rows:
         yield "driver", f"{stack.driver}: {stack.driver_how}"
     yield "CPU", f"{stack.cpu_capability}: {stack.cpu_how}"
     yield "decoder", f"{stack.decoder}: {stack.decoder_how}"
-    threads = f"{stack.n_threads or '?'} threads on {stack.n_cpus_allocated or '?'} CPUs"
-    precision = f"fp32 products in {stack.precision}" if stack.precision != "unknown" else ""
+    threads = f"{_count(stack.n_threads, 'thread')} on {_count(stack.n_cpus_allocated, 'CPU')}"
+    precision = ""
+    if stack.matmul_precision != "unknown":
+        precision = (
+            f"fp32 products in {stack.matmul_precision}, convolutions in {stack.conv_precision}"
+        )
     yield "settings", "; ".join(filter(None, (threads, f"allocator {stack.allocator}", precision)))
     for bad in stack.known_bad:
         yield "known bad", f"{bad.package} {bad.version}: {bad.what}"
@@ -251,6 +257,10 @@ def _findings(findings: Sequence[Finding]) -> list[str]:
         lines += [line for text in finding.evidence for line in _row("", text)]
         lines += _row("", f"-> {finding.cure}")
     return lines
+
+
+def _count(n: int | None, what: str) -> str:
+    return f"{n or 'unknown'} {what}{'' if n == 1 else 's'}"
 
 
 def _scaled(value: float, unit: str) -> str:
