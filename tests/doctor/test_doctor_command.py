@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +156,43 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
     assert document == {}
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupted_measurement_leaves_no_process_and_no_traceback(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hotlap", "doctor"],
+        cwd=tmp_path,
+        env={**os.environ, **SAFE, "HOTLAP_CACHE_DIR": str(tmp_path / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    while "torch in a process" not in process.stderr.readline():
+        assert process.poll() is None
+    deadline = time.monotonic() + 20
+    while len(processes_with(str(tmp_path))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(processes_with(str(tmp_path))) == 2, "itself and the one with torch in it"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    while processes_with(str(tmp_path)) and time.monotonic() < deadline + 10:
+        time.sleep(0.02)
+    assert processes_with(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def processes_with(text: str) -> list[int]:
+    """Running processes that have this in their environment, whoever is their parent now."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if text.encode() in environ.read_bytes():
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return found

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hotlap.machine.probe import Prober
 
 
+INTERRUPTED = 130
+"""As a shell reports Ctrl-C."""
 SETTLE_S = 3.0
 """Until the processes of the other ranks have left the GPUs: they are no strangers there."""
 
@@ -32,7 +34,11 @@ def main(argv: Sequence[str]) -> int:
     """Look at the machine; 1 where a finding is as severe as --fail-on says."""
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
-    diagnosis = _diagnose(arguments)
+    try:
+        diagnosis = _diagnose(arguments)
+    except KeyboardInterrupt:
+        print("hotlap: interrupted; nothing was changed", file=sys.stderr)
+        return INTERRUPTED
     if diagnosis is None:
         return 0  # rank 0 tells what all have measured
     options.write_result(arguments.json, diagnosis)

@@ -105,7 +105,7 @@ def _free(path: Path) -> int | None:
 
 def measure(path: Path, effort: Effort) -> tuple[float | None, float | None, str]:
     """Bytes a second of one reader, small files a second, and what was read."""
-    small, large = _cold_files(path)
+    small, large = _cold_files(path, effort.seconds)
     n_large = sum(_size(file) for file in large)
     if len(small) >= LEAST_FILES and n_large >= LEAST_BYTES:
         return _read_rate(large, effort), _open_rate(small, effort), THEIRS
@@ -123,11 +123,14 @@ def measure(path: Path, effort: Effort) -> tuple[float | None, float | None, str
     return rate, opens, OURS
 
 
-def _cold_files(path: Path) -> tuple[list[Path], list[Path]]:
+def _cold_files(path: Path, most_s: float) -> tuple[list[Path], list[Path]]:
     """Small and large files below a path that are not in the page cache."""
     small: list[Path] = []
     large: list[Path] = []
+    begin = now_s()
     for file, n_bytes in _walk(path):
+        if now_s() - begin > most_s:
+            break
         kept = small if n_bytes <= SMALL_BYTES else large
         if len(kept) < MOST_FILES and n_bytes and not _is_cached(file, n_bytes):
             kept.append(file)
