@@ -33,6 +33,16 @@ def environment(**variables: str) -> dict[str, Any]:
     return {f"software.environment.{name}": value for name, value in variables.items()}
 
 
+def allocated(n_cpus: int) -> dict[str, Any]:
+    """So many CPUs, and nothing else that needs more of them."""
+    return {
+        "system.cpu.n_allocated": n_cpus,
+        "software.torch.n_threads": n_cpus,
+        "system.storage.kind": "local",
+        "ceilings.rates.13.value": 3000.0,
+    }
+
+
 def without_gpus(**torch: Any) -> dict[str, Any]:
     return {"software.torch.is_cuda_available": False, "software.torch.devices": [], **torch}
 
@@ -125,20 +135,11 @@ PAIRS = (
         },
         base="cpu_node",
     ),
+    Pair("cpus_per_gpu", allocated(3), allocated(4)),
     Pair(
         "cpus_per_gpu",
-        {
-            "system.cpu.n_allocated": 7,
-            "software.torch.n_threads": 7,
-            "system.storage.kind": "local",
-            "ceilings.rates.13.value": 3000.0,
-        },
-        {
-            "system.cpu.n_allocated": 8,
-            "software.torch.n_threads": 8,
-            "system.storage.kind": "local",
-            "ceilings.rates.13.value": 3000.0,
-        },
+        {**allocated(7), "system.scheduler": None},
+        {**allocated(8), "system.scheduler": None},
     ),
     Pair(
         "host_memory",

@@ -18,7 +18,7 @@ import os, signal, sys, time
 from hotlap.machine.child import tell
 
 def main(argv):
-    print("a library says hello")
+    print("a library says hello", end="")
     tell({"first": 1})
     if argv[0] == "dies":
         tell({"second": 2})

@@ -35,6 +35,7 @@ TORCH = Torch(
     is_tf32_conv=True,
     is_cudnn_enabled=True,
     is_deterministic=False,
+    allocator="glibc",
     products={},
 )
 
@@ -159,4 +160,5 @@ def test_this_torch_tells_what_it_is_and_every_product_is_tried() -> None:
     assert set(found.torch.products) == {"float32", "bfloat16", "float16"}
     assert found.torch.products["float32"] == "usable"
     assert found.torch.n_threads >= 1
+    assert found.torch.allocator in ("glibc", "tcmalloc", "jemalloc", "musl")
     assert found.image is not None

@@ -210,9 +210,15 @@ def _write_cold(path: Path, n_bytes: int) -> None:
 
 
 def test_a_folder_that_nobody_can_write_is_a_line() -> None:
-    found = find_storage(Path("/proc/self/task"), SMALL)
-    assert found.read_bytes_per_s is None
-    assert "cannot be written" in found.measured_on
+    rate, opens, why = measure(Path("/proc/self/task"), SMALL)
+    assert (rate, opens) == (None, None)
+    assert "cannot be written" in why
+
+
+def test_files_of_the_kernel_are_not_read() -> None:
+    found = find_storage(Path("/sys"), SMALL)
+    assert (found.read_bytes_per_s, found.opens_per_s, found.free_bytes) == (None, None, None)
+    assert (found.kind, found.measured_on) == ("unknown", "no place for data")
 
 
 GPUS = [Gpu(i, "NVIDIA H200", uuid=f"GPU-{i}abc") for i in range(4)]

@@ -28,7 +28,10 @@ RANKS = {
 }
 """By launcher, nearest to the process first: the variables of the rank and of how many there are.
 Slurm's second one is set in a step alone, and not in the script of a job."""
-SIZES, QUICK_SIZES = "4KiB,64MiB", "4KiB,4MiB"
+SMALL, LARGE, LARGE_ON_GPUS = "4KiB", "4MiB", "64MiB"
+"""Latency from the small one. NVLink shows its bandwidth in large ones only, which would take a
+minute over Ethernet."""
+GPU_FILES = ("nvidia[0-9]*", "kfd")
 REPEATS, QUICK_REPEATS = 10, 5
 TIMEOUT_S = 60.0
 OWN_WORDS = "hotlap: "
@@ -69,7 +72,8 @@ def measure_between_ranks(
 def _run(words: list[str], is_quick: bool, environ: Mapping[str, str]) -> Measured:
     with tempfile.TemporaryDirectory(prefix="hotlap-") as folder:
         result = Path(folder) / "exchanges.json"
-        options = ["--sizes", QUICK_SIZES if is_quick else SIZES, "--json", str(result)]
+        large = LARGE_ON_GPUS if _has_gpu() and not is_quick else LARGE
+        options = ["--sizes", f"{SMALL},{large}", "--json", str(result)]
         options += ["--repeats", str(QUICK_REPEATS if is_quick else REPEATS)]
         _, err, trouble = run_to_end([*words, *options], TIMEOUT_S, environ)
         try:
@@ -79,6 +83,11 @@ def _run(words: list[str], is_quick: bool, environ: Mapping[str, str]) -> Measur
             why = said[0].removeprefix(OWN_WORDS) if said else trouble
             return Measured((), f"not measured: {why or 'this rank keeps nothing'}")
     return Measured(tuple(map(_exchange, document["records"])), document["launch"]["reason"])
+
+
+def _has_gpu() -> bool:
+    """By the files of NVIDIA's and AMD's drivers; this side does not ask torch."""
+    return any(True for name in GPU_FILES for _ in Path("/dev").glob(name))
 
 
 def _exchange(record: Mapping[str, Any]) -> Exchange:

@@ -1,4 +1,4 @@
-"""How many images a second the GPUs of a case could train on: what a host has to bring.
+"""How many images a second the GPUs of a process could train on: what its CPUs have to bring.
 
 The measure is a ResNet-50 on 224-pixel images, the network of every course; others eat less.
 """
@@ -11,13 +11,13 @@ from hotlap.machine.chips import find_chip
 
 
 def images_per_s(case: Case, limits: Thresholds) -> float | None:
-    """Of all visible GPUs together; None where no rate of them is known."""
+    """Of the GPUs that this process's CPUs serve; None where no rate of them is known."""
     if not case.gpus:
         return None
     rate = _matrix_rate(case)
     if rate is None:
         return None
-    return len(case.gpus) * rate * limits.usual_mfu / limits.image_flops
+    return case.n_gpus * rate * limits.usual_mfu / limits.image_flops
 
 
 def _matrix_rate(case: Case) -> float | None:

@@ -37,6 +37,17 @@ class Case:
         return tuple(gpu for gpu in self.machine.system.gpus if gpu.is_visible)
 
     @property
+    def n_gpus(self) -> int:
+        """GPUs that the CPUs of this process have to serve.
+
+        A task of srun's has CPUs of its own and often sees the GPUs of all tasks on its node.
+        """
+        scheduler = self.machine.system.scheduler
+        n_tasks = (scheduler.n_tasks if scheduler else None) or 1
+        n_each = len(self.gpus) // max(1, n_tasks // self.n_nodes)
+        return max(1, n_each) if self.gpus else 0
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables that matter and are set."""
         return self.machine.software.environment

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "\x1e"
-"""Begins each line that is an answer; libraries may print what they like between them."""
+"""Begins each answer; libraries may print what they like between them."""
 
 # A module of the user's that lies in the working folder must not stand in for another one, and
 # hotlap is this very one: its folder is in front while the package is found, and not longer.
@@ -98,9 +98,10 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _answers(out: str) -> list[Any]:
     answers = []
     for line in out.split("\n"):
-        if line.startswith(MARK):
+        _, mark, text = line.partition(MARK)  # behind what a library has left without an end
+        if mark:
             try:
-                answers.append(json.loads(line[1:]))
+                answers.append(json.loads(text))
             except ValueError:  # cut off by the death of the process
                 continue
     return answers

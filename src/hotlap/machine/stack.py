@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 
@@ -13,7 +12,6 @@ from hotlap.records.system import Cpu, Gpu, System
 # https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """By the major version of CUDA: the oldest driver that runs any minor version of it."""
-ALLOCATORS = ("tcmalloc", "jemalloc")
 
 
 def find_stack(system: System, software: Software) -> Stack:
@@ -31,7 +29,7 @@ def find_stack(system: System, software: Software) -> Stack:
         cpu_how=cpu_how,
         decoder=decoder,
         decoder_how=decoder_how,
-        allocator=_allocator(software.environment),
+        allocator=torch.allocator if torch else "unknown",
         n_threads=torch.n_threads if torch else None,
         n_cpus_allocated=system.cpu.n_allocated,
         matmul_precision=_precision(torch.is_tf32_matmul if torch else None, software.environment),
@@ -122,19 +120,6 @@ def _fit_decoder(image: ImageLibrary | None) -> tuple[Fit, str]:
         return "works", f"Pillow {image.pillow} decodes JPEG without vector instructions"
     resize = "resizes with vector instructions" if image.is_simd else "resizes without vectors"
     return "fits", f"Pillow {image.pillow} with libjpeg-turbo {image.libjpeg_turbo}; {resize}"
-
-
-def _allocator(environment: Mapping[str, str]) -> str:
-    preloaded = environment.get("LD_PRELOAD", "")
-    found = next((name for name in ALLOCATORS if name in preloaded), None)
-    return found or ("glibc" if _is_glibc() else "unknown")
-
-
-def _is_glibc() -> bool:
-    try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (ValueError, OSError):
-        return False
 
 
 def _precision(is_tf32: bool | None, environment: Mapping[str, str]) -> str:

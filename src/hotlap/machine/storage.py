@@ -31,6 +31,11 @@ NETWORK = (
     *("wekafs", "panfs", "orangefs", "pvfs2", "9p", "virtiofs", "daos", "fuse.dfuse"),
 )
 MEMORY = ("tmpfs", "ramfs")
+NO_DATA = (
+    *("proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "bpf"),
+    *("configfs", "securityfs", "mqueue", "hugetlbfs", "pstore", "efivarfs", "autofs"),
+)
+"""Faces of the kernel: reading some of their files does something, so none is read."""
 UNKNOWN = ("overlay", "fuse", "squashfs", "aufs")
 """What lies below these is not told."""
 
@@ -57,13 +62,17 @@ class Effort:
 def find_storage(path: Path, effort: Effort | None, root: Path = Path("/")) -> Storage:
     """The storage under a path; without an effort nothing is measured."""
     mount, filesystem = find_mount(path, read(root / "proc/mounts") or "")
-    rates = measure(path, effort) if effort else (None, None, "not measured")
+    rates: tuple[float | None, float | None, str] = (None, None, "not measured")
+    if filesystem in NO_DATA:
+        rates = (None, None, "no place for data")
+    elif effort:
+        rates = measure(path, effort)
     return Storage(
         path=str(path.resolve()),
         mount=mount,
         filesystem=filesystem,
         kind=_kind(filesystem),
-        free_bytes=_free(path),
+        free_bytes=None if filesystem in NO_DATA else _free(path),
         read_bytes_per_s=rates[0],
         opens_per_s=rates[1],
         measured_on=rates[2],
@@ -86,7 +95,7 @@ def find_mount(path: Path, mounts: str) -> tuple[str | None, str | None]:
 
 
 def _kind(filesystem: str | None) -> Literal["local", "network", "memory", "unknown"]:
-    if filesystem is None or filesystem in UNKNOWN:
+    if filesystem is None or filesystem in (*UNKNOWN, *NO_DATA):
         return "unknown"
     if filesystem in NETWORK:
         return "network"

@@ -48,6 +48,8 @@ class Torch:
     is_tf32_conv: bool | None
     is_cudnn_enabled: bool | None
     is_deterministic: bool
+    allocator: str
+    """Of host memory: 'glibc', 'tcmalloc', 'jemalloc' or 'unknown'."""
     products: dict[str, str]
     """By data type: whether a small matrix product on the CPU runs ('usable'), or how it ended."""
 
@@ -117,7 +119,7 @@ class Stack:
     decoder: Fit
     decoder_how: str
     allocator: str
-    """Of host memory: 'glibc', 'tcmalloc', 'jemalloc' or 'unknown'."""
+    """Of host memory in a process with torch."""
     n_threads: int | None
     """That torch splits one operation into."""
     n_cpus_allocated: int | None

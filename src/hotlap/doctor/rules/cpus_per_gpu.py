@@ -12,12 +12,12 @@ NAME = "cpus_per_gpu"
 
 
 def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
-    """Allocated CPUs over visible GPUs."""
+    """Allocated CPUs over the GPUs that they serve."""
     cpu = case.machine.system.cpu
     if not case.gpus or cpu.n_allocated is None:
         return
     least = limits.least_cpus_per_gpu
-    if cpu.n_allocated >= least * len(case.gpus):
+    if cpu.n_allocated >= least * case.n_gpus:
         return
     scheduler = case.machine.system.scheduler
     is_slurm = scheduler is not None and scheduler.name == "Slurm"
@@ -25,13 +25,13 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
     yield Finding(
         NAME,
         "warning",
-        f"{n_cpus} for {len(case.gpus)} GPUs",
+        f"{n_cpus} for {case.n_gpus} GPU{'s' if case.n_gpus > 1 else ''}",
         (
             f"the machine has {cpu.n_cpus}; "
             + ", ".join(f"{name} leaves {n}" for name, n in cpu.bounds.items()),
         ),
         None,
-        f"ask for --cpus-per-task={least * len(case.gpus)} or more"
+        f"ask for --cpus-per-task={least * case.n_gpus} or more"
         if is_slurm
         else f"allocate at least {least} CPUs a GPU",
     )

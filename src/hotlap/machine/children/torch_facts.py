@@ -5,8 +5,10 @@ torch_facts facts float32 bfloat16
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from hotlap.machine.child import tell
@@ -51,6 +53,7 @@ def _facts(torch: Any) -> dict[str, Any]:
         "is_tf32_matmul": _try(lambda: torch.backends.cuda.matmul.allow_tf32) if cuda else None,
         "is_tf32_conv": _try(lambda: torch.backends.cudnn.allow_tf32) if cuda else None,
         "is_cudnn_enabled": _try(lambda: torch.backends.cudnn.enabled) if cuda else None,
+        "allocator": _try(_allocator) or "unknown",
         "is_deterministic": bool(_try(torch.are_deterministic_algorithms_enabled)),
     }
 
@@ -112,6 +115,13 @@ def _product(torch: Any, name: str) -> str:
     except Exception as error:
         return f"raises {type(error).__name__}"
     return "usable" if bool((result == 256).all()) else "is wrong"
+
+
+def _allocator() -> str:
+    """The one that is loaded, whatever a variable asks for."""
+    loaded = Path("/proc/self/maps").read_text(errors="replace")
+    other = next((name for name in ("tcmalloc", "jemalloc") if f"lib{name}" in loaded), None)
+    return other or platform.libc_ver()[0] or "unknown"
 
 
 def _image() -> dict[str, Any]:
