@@ -14,8 +14,9 @@ from hotlap.doctor.examine import examine
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.rules import RULES
 from hotlap.doctor.thresholds import Thresholds
-from hotlap.records.finding import SEVERITIES, Finding
+from hotlap.records.finding import Finding
 from hotlap.records.run import Run
+from hotlap.records.severity import SEVERITIES
 
 RULE_FILES = Path(importlib.import_module("hotlap.doctor.rules").__path__[0])
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from hotlap import __version__
 from hotlap.cli import options
 from hotlap.errors import UsageError
-from hotlap.records.ceilings import Ceilings
-from hotlap.records.finding import SEVERITIES, Diagnosis
-from hotlap.records.machine import Machine
-from hotlap.records.software import Software, Stack
-from hotlap.records.system import System
+from hotlap.records.severity import SEVERITIES
 
 if TYPE_CHECKING:
     from hotlap.distributed.between_ranks import Measured
     from hotlap.machine.probe import Prober
+    from hotlap.records.ceilings import Ceilings
+    from hotlap.records.finding import Diagnosis
+    from hotlap.records.software import Software, Stack
+    from hotlap.records.system import System
 
 
 INTERRUPTED = 130
@@ -56,6 +56,8 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     from hotlap.doctor.rule import Case
     from hotlap.machine.probe import Prober
     from hotlap.machine.storage import Effort
+    from hotlap.records.finding import Diagnosis
+    from hotlap.records.machine import Machine
 
     rank, between = find_rank(), None
     if rank is not None and not arguments.no_measure:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.rules import RULES
 from hotlap.doctor.thresholds import Thresholds
-from hotlap.records.finding import SEVERITIES, Finding
+from hotlap.records.finding import Finding
+from hotlap.records.severity import SEVERITIES
 
 
 def examine(

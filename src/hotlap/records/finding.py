@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from hotlap.errors import RecordError
 from hotlap.records.codec import from_json, read_json, write_json
 from hotlap.records.machine import Machine
+from hotlap.records.severity import Severity
 
 DIAGNOSIS_SCHEMA = 1
-
-Severity = Literal["note", "advice", "warning", "error"]
-SEVERITIES: tuple[Severity, ...] = ("note", "advice", "warning", "error")
-"""Least first. 'error': training fails or cannot use the hardware; 'warning': something is wrong
-and costs much; 'advice': something can be had; 'note': good to know."""
 
 
 @dataclass(frozen=True, slots=True)
