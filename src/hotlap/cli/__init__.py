@@ -15,6 +15,8 @@ COMMANDS = {
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",
     "train": "train a recipe with every good practice, on one device or many",
+    "submit": "run a command on a cluster's GPUs, without a job script",
+    "clusters": "the clusters that are known, and what is known of each",
     "runs": "list what was measured",
     "compare": "two Runs side by side, and whether they differ",
 }
