@@ -5,6 +5,8 @@ Ask          what a user wants: so many GPUs for so long
 Resources    what Slurm is asked for so that they get it
 JobRequest   all that the job's script is made from
 Job          a job that was sent, as `job.json` keeps it beside its script
+QueuedJob    a job in Slurm's queue, as it says itself
+Efficiency   what a job made of what it had
 """
 
 from __future__ import annotations
@@ -157,3 +159,56 @@ class Job:
             return from_json(Job, read_json(path), "")
         except RecordError as error:
             raise RecordError(f"{path} is damaged: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    id: str
+    name: str
+    state: str
+    """Slurm's word: 'PENDING'."""
+    reason: str
+    partition: str
+    qos: str
+    nodes: int
+    gpus: int
+    """In all."""
+    elapsed_h: float
+    limit_h: float | None
+    start: str | None
+    """When it began, or when Slurm thinks it will."""
+    priority: int
+    factors: dict[str, int] = field(default_factory=dict)
+    """What the priority of a waiting job is made of."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """Used so far."""
+        return self.gpus * self.elapsed_h
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    job: str
+    name: str
+    state: str
+    exit_code: str
+    gpus: int
+    elapsed_h: float
+    limit_h: float | None
+    gpu_hours: float
+    cores: int
+    core_use: float | None
+    """Of the cores that it had, the share that computed."""
+    memory_gb: float | None
+    """The most that one task had."""
+    energy_kwh: float | None
+    runs: tuple[str, ...] = ()
+    """Ids of its Runs, newest last."""
+    gpu_busy: float | None = None
+    """Of the measured steps, the share in which the GPU did not wait for data."""
+    data_wait: float | None = None
+    mfu: float | None = None
+    gpu_mean_w: float | None = None
+    wasted_gpu_hours: float | None = None
+    notes: tuple[str, ...] = ()

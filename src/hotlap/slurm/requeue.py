@@ -4,10 +4,10 @@ Slurm tells the batch script alone, some minutes before the limit. A signal that
 reaches every process of it, and would end the workers of a DataLoader before the training has
 written its checkpoint: so the script tells the first process of each task, and no other.
 
-    the command ends with 0                     done
-    it was told to leave, or left with 75       the job is queued again, and the next attempt goes
-                                                on from the command's own checkpoint
-    it ends otherwise                           it failed by itself: never queued again
+    told to leave, or left with 75   the job is queued again, and the next attempt goes on from the
+                                     command's own checkpoint
+    ended with 0                     done
+    ended otherwise                  it failed by itself: never queued again
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from hotlap.slurm.quoting import bash_word
 
 ASKED_TO_LEAVE = 75
 """The exit code of a training that wrote its checkpoint because it was told to leave."""
-LIMIT_S = 60
-"""Slurm may send the signal so much earlier than asked for."""
 
 
 def signal_directive(requeue: Requeue) -> str:
@@ -36,7 +34,7 @@ def check(request: JobRequest) -> None:
         return
     if request.launcher == "once":
         raise UsageError("--requeue goes with a training; --tune and --time run once")
-    if requeue.before_s + LIMIT_S > request.resources.hours * 3600 / 2:
+    if requeue.before_s > request.resources.hours * 3600 / 2:
         hours = request.resources.hours
         raise UsageError(
             f"--requeue asks the command to leave {requeue.before_s / 60:g} minutes before the "
@@ -45,15 +43,36 @@ def check(request: JobRequest) -> None:
 
 
 def preparation(request: JobRequest) -> Iterator[str]:
-    """Count the attempt, and have a folder for the tasks' numbers."""
+    """Count the attempt, and have a folder in which its tasks leave word."""
     requeue = request.requeue
     assert requeue is not None
     yield "attempt=$((${SLURM_RESTART_COUNT:-0} + 1))"
     yield f'echo "hotlap: attempt $attempt of {requeue.max_attempts} at most" >&2'
     yield f"if ((attempt > {requeue.max_attempts})); then exit 1; fi"
-    folder = bash_word(f"{request.folder}/pids")
-    yield f'export HOTLAP_PIDS={folder}/"$SLURM_JOB_ID-$attempt"'
-    yield 'mkdir -p -- "$HOTLAP_PIDS" || exit 1'
+    folder = bash_word(f"{request.folder}/attempts")
+    yield f'export HOTLAP_ATTEMPT={folder}/"$SLURM_JOB_ID-$attempt"'
+    yield 'mkdir -p -- "$HOTLAP_ATTEMPT" || exit 1'
+
+
+def task() -> Iterator[str]:
+    """Around the command in each task.
+
+    A task that leaves as it was told ends with 0: any other code would make srun end the others,
+    which may still be writing their checkpoints.
+    """
+    yield "told="
+    yield "trap told=yes TERM USR1"
+    yield '"$@" & child=$!'
+    yield 'echo $child > "$HOTLAP_ATTEMPT/$SLURMD_NODENAME-$SLURM_LOCALID.pid"'
+    yield from _wait("child")
+    yield "if [[ -e $HOTLAP_ATTEMPT/told ]]; then told=yes; fi"
+    yield f"if [[ -z $told ]] && ((code != {ASKED_TO_LEAVE})); then exit $code; fi"
+    yield 'echo $code > "$HOTLAP_ATTEMPT/left"'
+
+
+def _wait(name: str) -> Iterator[str]:
+    # A signal ends `wait` before the command has ended.
+    yield f'while wait "${name}"; code=$?; kill -0 "${name}" 2> /dev/null; do :; done'
 
 
 def ending(request: JobRequest) -> Iterator[str]:
@@ -62,36 +81,37 @@ def ending(request: JobRequest) -> Iterator[str]:
     assert requeue is not None
     # torchrun passes SIGTERM on to its ranks, and dies of SIGUSR1.
     signal = "TERM" if request.launcher == "node" else "USR1"
-    tell = f'kill -{signal} $(cat "$HOTLAP_PIDS/$SLURMD_NODENAME"-*)'
-    yield "told="
+    tell = f'kill -{signal} $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid)'
     yield "leave() {"
-    yield "  told=yes"
+    yield '  touch "$HOTLAP_ATTEMPT/told"'
     yield '  echo "hotlap: the time limit is near: the command is asked to leave" >&2'
     yield (
-        '  srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 '
-        f"--cpus-per-task=1 --gres=none bash -c {bash_word(tell)} < /dev/null &"
+        '  { srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 '
+        f"--cpus-per-task=1 --gres=none bash -c {bash_word(tell)} < /dev/null ||"
     )
+    yield f'    kill -{signal} "$step"; }} &'
     yield "}"
     yield "trap leave USR1"
-    yield "trap 'told=yes' TERM"
     yield '"${launch[@]}" "${command[@]}" &'
     yield "step=$!"
-    yield "# A signal ends `wait` before the command has ended."
-    yield 'while wait "$step"; code=$?; kill -0 "$step" 2> /dev/null; do :; done'
-    yield 'rm -rf -- "$HOTLAP_PIDS"'
-    yield "if ((code == 0)); then exit 0; fi"
-    yield f"if [[ -z $told ]] && ((code != {ASKED_TO_LEAVE})); then"
-    yield '  echo "hotlap: the command failed by itself with $code: it is not queued again" >&2'
+    yield from _wait("step")
+    yield "left="
+    yield 'if [[ -e $HOTLAP_ATTEMPT/left ]]; then left=$(< "$HOTLAP_ATTEMPT/left"); fi'
+    yield 'rm -rf -- "$HOTLAP_ATTEMPT"'
+    yield "if [[ -z $left ]]; then"
+    yield "  if ((code)); then"
+    yield '    echo "hotlap: it failed by itself with $code: not queued again" >&2'
+    yield "  fi"
     yield "  exit $code"
     yield "fi"
     yield f"if ((attempt >= {requeue.max_attempts})); then"
     yield '  echo "hotlap: that was the last attempt" >&2'
-    yield "  exit $code"
+    yield f"  exit {ASKED_TO_LEAVE}"
     yield "fi"
     yield "# A job that was cancelled ends in the same way, and stays cancelled."
     yield 'state=$(scontrol --oneliner show job "$SLURM_JOB_ID" | grep -o "JobState=[A-Z_]*")'
-    yield "if [[ $state != JobState=RUNNING ]]; then exit $code; fi"
-    yield 'echo "hotlap: queued again after $code" >&2'
-    yield 'scontrol requeue "$SLURM_JOB_ID" || exit $code'
+    yield f"if [[ $state != JobState=RUNNING ]]; then exit {ASKED_TO_LEAVE}; fi"
+    yield 'echo "hotlap: the command left with $left: queued again" >&2'
+    yield f'scontrol requeue "$SLURM_JOB_ID" || exit {ASKED_TO_LEAVE}'
     yield "# Slurm ends this script; until then it must not look as if it had ended by itself."
     yield "sleep 120"

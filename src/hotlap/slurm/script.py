@@ -8,13 +8,14 @@ srun …            the command, once a GPU, or once a node for launchers such a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from hotlap.errors import UsageError
 from hotlap.records.job import JobRequest
 from hotlap.slurm.forms import format_time
 from hotlap.slurm.quoting import bash_word, bash_words, directive, file_pattern, job_name
-from hotlap.slurm.requeue import ending, preparation, signal_directive
+from hotlap.slurm.requeue import ending, preparation, signal_directive, task
 
 FIRST_PORT, N_PORTS = 15_000, 15_000
 """As `hotlap.distributed` chooses them: below those that Linux hands out by itself."""
@@ -134,14 +135,13 @@ def _launcher(request: JobRequest) -> str:
     if request.launcher == "once":
         return ""
     options = "srun --kill-on-bad-exit=1 --cpu-bind=cores"
-    prelude = "; ".join([*_task_prelude(request), 'exec "$@"'])
-    return f"{options} bash -c {bash_word(prelude)} task"
+    body = task() if request.requeue else ['exec "$@"']
+    prelude = "\n".join([*_task_prelude(request), *body])
+    return f"{options} bash -c {shlex.quote(prelude)} task"
 
 
 def _task_prelude(request: JobRequest) -> Iterator[str]:
     wanted = request.resources
-    if request.requeue:
-        yield 'echo $$ > "$HOTLAP_PIDS/$SLURMD_NODENAME-$SLURM_LOCALID"'
     if request.launcher == "node":
         # torchrun takes these for options that are not given.
         yield f"export PET_NNODES={wanted.nodes} PET_NODE_RANK=$SLURM_NODEID"
