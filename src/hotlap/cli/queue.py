@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     options.check_json_target(arguments.json)
     from hotlap.report.queue import render_queue
-    from hotlap.slurm.queue import own_jobs
+    from hotlap.slurm.own_jobs import own_jobs
 
     while True:
         jobs = own_jobs()

@@ -42,6 +42,8 @@ class Host:
     """Of this process's control group; None where there is no limit."""
     kernel: str | None
     python: str
+    slurm_job: str | None = None
+    """Its number, as `12` or `12_3` for a task of an array, where it runs in one."""
 
 
 def describe_host(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Host:
@@ -63,7 +65,13 @@ def describe_host(root: Path = Path("/"), environ: Mapping[str, str] = os.enviro
         memory_limit_bytes=_least(_memory_limit(f) for f in _cgroup_folders(root, "memory")),
         kernel=_word(_read(root / "proc/sys/kernel/osrelease")),
         python=platform.python_version(),
+        slurm_job=_slurm_job(environ),
     )
+
+
+def _slurm_job(environ: Mapping[str, str]) -> str | None:
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
 
 
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:

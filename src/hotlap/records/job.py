@@ -192,23 +192,38 @@ class Efficiency:
     job: str
     name: str
     state: str
-    exit_code: str
+    """Of its last attempt, as Slurm says it."""
+    attempts: int
     gpus: int
-    elapsed_h: float
-    limit_h: float | None
-    gpu_hours: float
     cores: int
+    elapsed_h: float
+    """Of all attempts."""
+    limit_h: float | None
+    """Of one attempt."""
     core_use: float | None
     """Of the cores that it had, the share that computed."""
     memory_gb: float | None
     """The most that one task had."""
-    energy_kwh: float | None
+    node_energy_kwh: float | None
+    """Of its nodes, where the cluster measures that."""
     runs: tuple[str, ...] = ()
-    """Ids of its Runs, newest last."""
-    gpu_busy: float | None = None
-    """Of the measured steps, the share in which the GPU did not wait for data."""
+    """Ids of its Runs, oldest first."""
     data_wait: float | None = None
+    """The share of its steps that waited for data."""
+    gpu_use: float | None = None
+    """The share of the job's time in which its GPUs trained, and did not wait for data."""
     mfu: float | None = None
+    gpu_energy_kwh: float | None = None
     gpu_mean_w: float | None = None
-    wasted_gpu_hours: float | None = None
+    """Of its GPUs together."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def gpu_hours(self) -> float:
+        """That it took."""
+        return self.gpus * self.elapsed_h
+
+    @property
+    def wasted_gpu_hours(self) -> float | None:
+        """In which its GPUs did not train."""
+        return None if self.gpu_use is None else self.gpu_hours * (1 - self.gpu_use)

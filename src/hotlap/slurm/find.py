@@ -107,20 +107,18 @@ def _foreign(number: str) -> list[Logs]:
 
 
 def state_of(number: str) -> str | None:
-    """A job's state: of Slurm's memory, else of its accounts; None where neither knows."""
-    done = programs.attempt(["squeue", "--noheader", f"--jobs={number}", "--format=%T"])
-    states = done.stdout.split() if done.returncode == 0 else []
-    if states:
-        return next((one for one in states if not has_ended(one)), states[0])
-    if programs.is_there("scontrol"):
-        shown = programs.attempt(["scontrol", "--oneliner", "show", "job", number])
-        if shown.returncode == 0 and shown.stdout.strip():
-            return fields(shown.stdout.splitlines()[0]).get("JobState")
-    if not programs.is_there("sacct"):
-        return None
-    words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}"]
-    done = programs.attempt([*words, "--format=State"])
-    return (done.stdout.splitlines() or [""])[-1] or None
+    """A job's state: of Slurm's memory, else of its accounts; None where neither knows.
+
+    Of an array, that of a task that is not over, as long as there is one.
+    """
+    done = programs.attempt(["scontrol", "--oneliner", "show", "job", number])
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
+    states = [fields(line).get("JobState", "") for line in lines]
+    if not states and programs.is_there("sacct"):
+        words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}"]
+        states = programs.attempt([*words, "--format=State"]).stdout.splitlines()
+    going = [state for state in states if not has_ended(state)]
+    return next(iter(going or states), None)
 
 
 def cancel(word: str) -> list[str]:
@@ -128,7 +126,7 @@ def cancel(word: str) -> list[str]:
     if NUMBER.fullmatch(word):
         numbers = [word]
     else:
-        from hotlap.slurm.queue import own_jobs
+        from hotlap.slurm.own_jobs import own_jobs
 
         live = [job for job in own_jobs() if job.name == word or fnmatchcase(job.name, word)]
         numbers = list(dict.fromkeys(job.id.partition("_")[0] for job in live))

@@ -13,7 +13,8 @@ from hotlap.slurm.profile import GENERAL
 
 def flatten(cluster: Cluster) -> dict[str, Any]:
     """Every value that says something, by its key."""
-    found: dict[str, Any] = {f"cluster.{name}": getattr(cluster, name) for name in GENERAL}
+    general = {f"cluster.{name}": getattr(cluster, name) for name in GENERAL}
+    found: dict[str, Any] = {key: value for key, value in general.items() if value}
     found |= {f"environment.{name}": value for name, value in cluster.environment.items()}
     for group in ("nodes", "partitions", "qos", "storage"):
         for name, record in getattr(cluster, group).items():
@@ -21,7 +22,7 @@ def flatten(cluster: Cluster) -> dict[str, Any]:
                 value = getattr(record, one.name)
                 if value != one.default:
                     found[f"{group}.{name}.{one.name}"] = value
-    return {key: value for key, value in found.items() if value not in (None, "", ())}
+    return found
 
 
 def to_toml(cluster: Cluster) -> str:

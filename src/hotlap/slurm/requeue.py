@@ -65,9 +65,16 @@ def task() -> Iterator[str]:
     yield '"$@" & child=$!'
     yield 'echo $child > "$HOTLAP_ATTEMPT/$SLURMD_NODENAME-$SLURM_LOCALID.pid"'
     yield from _wait("child")
+    yield "# The signal that ended the command may be on its way here still."
+    yield "if ((code)); then sleep 1; fi"
     yield "if [[ -e $HOTLAP_ATTEMPT/told ]]; then told=yes; fi"
-    yield f"if [[ -z $told ]] && ((code != {ASKED_TO_LEAVE})); then exit $code; fi"
-    yield 'echo $code > "$HOTLAP_ATTEMPT/left"'
+    yield f"if [[ -n $told ]] || ((code == {ASKED_TO_LEAVE})); then"
+    yield '  echo $code > "$HOTLAP_ATTEMPT/left"'
+    yield "  exit 0"
+    yield "fi"
+    yield "# Said before srun ends the others for it, as if they had been told to leave."
+    yield 'if ((code)); then echo $code > "$HOTLAP_ATTEMPT/failed"; fi'
+    yield "exit $code"
 
 
 def _wait(name: str) -> Iterator[str]:
@@ -87,7 +94,7 @@ def ending(request: JobRequest) -> Iterator[str]:
     yield '  echo "hotlap: the time limit is near: the command is asked to leave" >&2'
     yield (
         '  { srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 '
-        f"--cpus-per-task=1 --gres=none bash -c {bash_word(tell)} < /dev/null ||"
+        f"--cpus-per-task=1 --mem=0 --gres=none bash -c {bash_word(tell)} < /dev/null ||"
     )
     yield f'    kill -{signal} "$step"; }} &'
     yield "}"
@@ -95,23 +102,25 @@ def ending(request: JobRequest) -> Iterator[str]:
     yield '"${launch[@]}" "${command[@]}" &'
     yield "step=$!"
     yield from _wait("step")
-    yield "left="
-    yield 'if [[ -e $HOTLAP_ATTEMPT/left ]]; then left=$(< "$HOTLAP_ATTEMPT/left"); fi'
+    yield 'left=$(cat "$HOTLAP_ATTEMPT/left" 2> /dev/null)'
+    yield 'failed=$(cat "$HOTLAP_ATTEMPT/failed" 2> /dev/null)'
     yield 'rm -rf -- "$HOTLAP_ATTEMPT"'
-    yield "if [[ -z $left ]]; then"
-    yield "  if ((code)); then"
-    yield '    echo "hotlap: it failed by itself with $code: not queued again" >&2'
-    yield "  fi"
-    yield "  exit $code"
+    yield "if [[ -n $failed ]]; then"
+    yield '  echo "hotlap: the command failed by itself with $failed: not queued again" >&2'
+    yield "  exit $failed"
     yield "fi"
+    yield "if [[ -z $left ]]; then exit $code; fi"
     yield f"if ((attempt >= {requeue.max_attempts})); then"
     yield '  echo "hotlap: that was the last attempt" >&2'
     yield f"  exit {ASKED_TO_LEAVE}"
     yield "fi"
     yield "# A job that was cancelled ends in the same way, and stays cancelled."
-    yield 'state=$(scontrol --oneliner show job "$SLURM_JOB_ID" | grep -o "JobState=[A-Z_]*")'
+    yield "# The first task of an array has the number of the whole array."
+    yield "me=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"
+    yield "me=${me:-$SLURM_JOB_ID}"
+    yield 'state=$(scontrol --oneliner show job "$me" | grep -o "JobState=[A-Z_]*")'
     yield f"if [[ $state != JobState=RUNNING ]]; then exit {ASKED_TO_LEAVE}; fi"
     yield 'echo "hotlap: the command left with $left: queued again" >&2'
-    yield f'scontrol requeue "$SLURM_JOB_ID" || exit {ASKED_TO_LEAVE}'
+    yield f'scontrol requeue "$me" || exit {ASKED_TO_LEAVE}'
     yield "# Slurm ends this script; until then it must not look as if it had ended by itself."
     yield "sleep 120"

@@ -124,11 +124,11 @@ def _places(cluster: Cluster, key: str, ask: Ask, rights: Rights | None) -> list
     known = cluster.qos_of(key)
     if ask.qos is not None:
         known = {ask.qos: known.get(ask.qos, NO_LIMIT)}
+    if not known:  # the profile names none: Slurm takes the user's own
+        return [_Place(key, partition, node, None, NO_LIMIT)]
     allowed = _allowed_qos(cluster, key, ask, rights)
     if allowed is not None:
         known = {name: one for name, one in known.items() if name in allowed}
-    elif not known:
-        return [_Place(key, partition, node, None, NO_LIMIT)]
     return [_Place(key, partition, node, name, one) for name, one in known.items()]
 
 

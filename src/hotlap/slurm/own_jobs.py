@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hotlap.records.job import QueuedJob
 from hotlap.slurm import programs
@@ -47,8 +48,6 @@ def _job(line: str) -> QueuedJob:
 
 
 def _with_factors(job: QueuedJob, factors: dict[str, int]) -> QueuedJob:
-    from dataclasses import replace
-
     return replace(job, factors=factors) if job.state == "PENDING" else job
 
 
