@@ -5,6 +5,7 @@ The map, lowest layer first; a folder imports only from those above it:
     records/      the nouns as data (Run, rank files): schema, read, write
     machine/      what this host is; the chip table
     chronometer/  clocks, events and hooks: runs a command and times its step
+    slurm/        clusters, job scripts, submit, queue, logs, requeue
     report/       what people read
     cli/          one file a command; thin
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from making import make_run
+from making import make_rank, make_table, merged
 from slurm_cluster import Cluster, wait_for
 from submitting import Submitted, hotlap, submit
 
-import hotlap.slurm
+from hotlap import slurm
 from hotlap.records.job import QueuedJob
 from hotlap.records.run import Memory
 from hotlap.slurm.efficiency import _row, summed, with_runs
@@ -29,12 +30,12 @@ def test_jobs_are_sent_seen_and_read_from_python(
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     wish = {"gpu": "h100", "account": "abc@h100", "directives": ("--hold",)}
-    jobs = hotlap.slurm.submit(
+    jobs = slurm.submit(
         ["echo 'one <b>'", "echo two"], gpus=[1, 2], hours=0.1, name="from <python>", **wish
     )
     assert [job.request.command[1] for job in jobs] == ["one <b>", "one <b>", "two", "two"]
     assert [job.request.resources.gpus for job in jobs] == [1, 2, 1, 2]
-    view = hotlap.slurm.queue()
+    view = slurm.queue()
     assert view is not None
     shown = view._repr_html_()
     assert all(f"<td>{job.id}</td>" in shown for job in jobs)
@@ -43,7 +44,7 @@ def test_jobs_are_sent_seen_and_read_from_python(
     cluster.run(["scontrol", "release", jobs[1].id])
     cluster.run(["scancel", jobs[0].id, jobs[2].id, jobs[3].id])
     assert Submitted(cluster, jobs[1].id, Path(jobs[1].request.folder)).wait() == "COMPLETED"
-    log = hotlap.slurm.logs(jobs[1], which="out", search="one")
+    log = slurm.logs(jobs[1], which="out", search="one")
     assert log is not None
     assert log.parts == ((f"{jobs[1].id} from <python> out", "one <b>\none <b>"),)
     assert "one &lt;b&gt;" in log._repr_html_()
@@ -63,31 +64,25 @@ def test_the_efficiency_of_a_job_comes_from_its_accounts_and_its_runs(
     assert [job.wait(), bare.wait()] == ["COMPLETED"] * 2, job.text("err")
     result = tmp_path / "efficiency.json"
 
-    def ask(number: str) -> dict[str, object]:
-        told = hotlap_words(cluster, tmp_path, number, result)
+    def ask(number: str) -> dict[str, Any]:
+        told = hotlap(cluster, tmp_path, "efficiency", number, "--json", str(result))
         assert told.returncode == 0, told.stderr
-        found: dict[str, object] = json.loads(result.read_text())
-        return found
+        return {"told": told.stdout, **json.loads(result.read_text())}
 
     wait_for(lambda: ask(bare.id)["state"] == "COMPLETED", "the accounts", 30)
     found = ask(bare.id)
     assert (found["gpus"], found["attempts"], found["runs"]) == (2, 1, [])
-    assert found["gpu_hours"] == pytest.approx(2 * found["elapsed_h"])  # type: ignore[operator]
+    assert found["gpu_hours"] == pytest.approx(2 * found["elapsed_h"])
     assert found["gpu_use"] is None
     measured = ask(job.id)
-    (run,) = measured["runs"]  # type: ignore[misc]
+    (run,) = measured["runs"]
     assert (tmp_path / ".hotlap" / run / "run.json").exists()
     assert measured["data_wait"] is not None
     # The GPUs of this cluster are names: the training was on the CPU.
     assert measured["gpu_use"] == 0.0
     assert measured["wasted_gpu_hours"] == measured["gpu_hours"]
-    told = hotlap_words(cluster, tmp_path, job.id, result).stdout
-    assert "with a shorter --hours it would have started sooner" in told
+    assert "with a shorter --hours it would have started sooner" in measured["told"]
     assert "neither Slurm nor its accounts" in hotlap(cluster, tmp_path, "efficiency", "987").stderr
-
-
-def hotlap_words(cluster: Cluster, cwd: Path, number: str, result: Path):  # type: ignore[no-untyped-def]
-    return hotlap(cluster, cwd, "efficiency", number, "--json", str(result))
 
 
 def test_hours_and_energy_of_all_attempts_are_added_up() -> None:
@@ -107,7 +102,8 @@ def test_hours_and_energy_of_all_attempts_are_added_up() -> None:
 
 def test_the_use_of_gpus_is_the_share_of_the_jobs_time_in_which_they_trained() -> None:
     line = "7|COMPLETED|3600|02:00:00|cpu=10,gres/gpu=4|05:00:00|||train"
-    run = make_run()
+    seconds = {"data": 2_000_000_000, "forward": 3_000_000_000, "backward": 5_000_000_000}
+    run = merged([make_rank(make_table([seconds] * 5))])
     assert run.step_s is not None
     assert run.phases_s is not None
     run = dataclasses.replace(run, memory=Memory(1, 1, 1))

@@ -6,14 +6,13 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from slurm_cluster import Cluster, wait_for
-from submitting import HOTLAP, hotlap, submit, submit_all
+from submitting import HOTLAP, Submitted, hotlap, submit, submit_all
 
 from hotlap.cli import main
 from hotlap.data.tokens import prepare_text
@@ -78,51 +77,73 @@ def test_what_an_enclosing_job_left_does_not_reach_the_new_one(
     assert not any("0x1" in (one["SLURM_CPU_BIND"] or "") for one in found)
 
 
+@pytest.fixture(scope="module")
+def torch_jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Submitted]:
+    """Side by side: most of their time is the import of torch."""
+    two_nodes = ("--gpus", "4", "--gpus-per-node", "2", "--hours", "0.1")
+
+    def send(name: str, gpu: str, *words: str) -> Submitted:
+        return submit(cluster, folders[name], gpu, *words)
+
+    names = ("plain", "torchrun", "names that do not resolve", "training", "chronometer")
+    folders = {name: tmp_path_factory.mktemp(name) for name in names}
+    prepare_text(TESTS.parent / "LICENSE", folders["training"] / "tokens")
+    profile = folders["names that do not resolve"] / "mini.toml"
+    hotlap(cluster, folders["plain"], "clusters", "discover", "-o", str(profile))
+    text = profile.read_text().replace("[cluster]", '[cluster]\nmaster_suffix = ".nowhere"')
+    profile.write_text(text)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", RANK)
+    elsewhere = (*two_nodes, "--cluster", str(profile), RANK)
+    train = (*HOTLAP, "train", str(TESTS / "trainer/tiny.toml"), "batch=2")
+    script = str(TESTS / "scripts" / "plain.py")
+    return {
+        "plain": send("plain", "v100", *two_nodes, RANK),
+        "torchrun": send("torchrun", "v100", *two_nodes, *torchrun),
+        "names that do not resolve": send("names that do not resolve", "h100", *elsewhere),
+        "training": send("training", "a100", *two_nodes, *train),
+        "chronometer": send(
+            "chronometer", "a100", "--gpus", "2", "--hours", "0.1", "--time", script
+        ),
+    }
+
+
 @pytest.mark.parametrize("way", ["plain", "torchrun", "names that do not resolve"])
-def test_four_ranks_on_two_nodes_meet(cluster: Cluster, tmp_path: Path, way: str) -> None:
-    shape = ["--gpus", "4", "--gpus-per-node", "2", "--hours", "0.1"]
-    command = [RANK]
-    if way == "torchrun":
-        command = [sys.executable, "-m", "torch.distributed.run", RANK]
-    if way == "names that do not resolve":
-        profile = tmp_path / "mini.toml"
-        hotlap(cluster, tmp_path, "clusters", "discover", "-o", str(profile))
-        text = profile.read_text().replace("[cluster]", '[cluster]\nmaster_suffix = ".nowhere"')
-        profile.write_text(text)
-        shape += ["--cluster", str(profile)]
-    job = submit(cluster, tmp_path, "v100", *shape, *command)
+def test_four_ranks_on_two_nodes_meet(torch_jobs: dict[str, Submitted], way: str) -> None:
+    job = torch_jobs[way]
     assert job.wait() == "COMPLETED", job.text("err")
     found = [json.loads(line) for line in job.text().splitlines() if line.startswith("{")]
-    ranks = sorted((one["rank"], one["local_rank"], one["node"]) for one in found)
-    assert ranks == [(0, 0, "v1"), (1, 1, "v1"), (2, 0, "v2"), (3, 1, "v2")]
+    ranks = sorted((one["rank"], one["local_rank"], one["node"][1:]) for one in found)
+    assert ranks == [(0, 0, "1"), (1, 1, "1"), (2, 0, "2"), (3, 1, "2")]
     assert {one["total"] for one in found} == {10.0}
+    addresses = {one["master_addr"] for one in found}
+    assert len(addresses) == 1
+    assert (addresses == {"v1"}) == (way != "names that do not resolve")
 
 
 def test_a_training_of_the_reference_trainer_runs_over_two_nodes(
-    cluster: Cluster, tmp_path: Path
+    torch_jobs: dict[str, Submitted],
 ) -> None:
-    prepare_text(TESTS.parent / "LICENSE", tmp_path / "tokens")
-    train = [*HOTLAP, "train", str(TESTS / "trainer/tiny.toml"), "batch=2"]
-    shape = ["--gpus", "4", "--gpus-per-node", "2", "--hours", "0.1"]
-    job = submit(cluster, tmp_path, "h100", *shape, *train)
+    job = torch_jobs["training"]
     assert job.wait() == "COMPLETED", job.text("err")
-    (run,) = runs(tmp_path)
+    (run,) = runs(job.folder.parents[2])
     assert (run["status"], run["world_size"]) == ("ok", 4)
-    assert [one["host"] for one in run["ranks"]] == ["h1", "h1", "h2", "h2"]
+    assert [one["host"] for one in run["ranks"]] == ["a1", "a1", "a2", "a2"]
     assert len(run["loss"]) == 20
+    assert run["machine"]["slurm_job"] == job.id
+
+
+def test_the_chronometer_as_a_job_of_two_ranks_brings_its_run_back(
+    torch_jobs: dict[str, Submitted],
+) -> None:
+    job = torch_jobs["chronometer"]
+    assert job.wait() == "COMPLETED", job.text("err")
+    (run,) = runs(job.folder.parents[2])
+    assert run["status"] == "ok"
+    assert "hotlap:" in job.text("err")
 
 
 def runs(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob(".hotlap/*/run.json"))]
-
-
-def test_the_chronometer_as_a_job_brings_its_run_back(cluster: Cluster, tmp_path: Path) -> None:
-    plain = str(TESTS / "scripts" / "plain.py")
-    job = submit(cluster, tmp_path, "v100", "--hours", "0.1", "--time", plain)
-    two = submit(cluster, tmp_path, "v100", "--gpus", "2", "--hours", "0.1", "--time", plain)
-    assert [job.wait(), two.wait()] == ["COMPLETED"] * 2, job.text("err") + two.text("err")
-    assert Counter(run["status"] for run in runs(tmp_path)) == {"ok": 2}
-    assert "hotlap:" in job.text("err")
 
 
 def test_tasks_of_an_array_end_with_their_own_codes_and_have_their_own_logs(
