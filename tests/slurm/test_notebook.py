@@ -29,9 +29,14 @@ def test_jobs_are_sent_seen_and_read_from_python(
     for name, value in cluster.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    wish = {"gpu": "h100", "account": "abc@h100", "directives": ("--hold",)}
     jobs = slurm.submit(
-        ["echo 'one <b>'", "echo two"], gpus=[1, 2], hours=0.1, name="from <python>", **wish
+        ["echo 'one <b>'", "echo two"],
+        gpus=[1, 2],
+        hours=0.1,
+        gpu="h100",
+        account="abc@h100",
+        name="from <python>",
+        directives=("--hold",),
     )
     assert [job.request.command[1] for job in jobs] == ["one <b>", "one <b>", "two", "two"]
     assert [job.request.resources.gpus for job in jobs] == [1, 2, 1, 2]

@@ -90,7 +90,7 @@ def _send(requests: Sequence[JobRequest], cluster: str, arguments: argparse.Name
 
 
 def _wish(arguments: argparse.Namespace) -> Wish:
-    from hotlap.records.job import Requeue, Surroundings
+    from hotlap.records.job import Ask, Requeue, Surroundings
     from hotlap.slurm.build import Wish
 
     around = Surroundings(
@@ -102,16 +102,20 @@ def _wish(arguments: argparse.Namespace) -> Wish:
         environment=dict(arguments.env),
     )
     requeue = Requeue(round(arguments.requeue_before * 60), arguments.attempts)
-    return Wish(
+    ask = Ask(
+        gpus=1,
         hours=arguments.hours,
-        cwd=Path.cwd(),
-        runs_dir=arguments.runs_dir.absolute(),
         gpu=arguments.gpu,
         gpus_per_node=arguments.gpus_per_node,
         partition=arguments.partition,
         qos=arguments.qos,
         account=arguments.account,
         constraint=arguments.constraint,
+    )
+    return Wish(
+        ask=ask,
+        cwd=Path.cwd(),
+        runs_dir=arguments.runs_dir.absolute(),
         name=arguments.name,
         surroundings=around,
         array=arguments.array,

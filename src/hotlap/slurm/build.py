@@ -28,15 +28,10 @@ FOLDER = "jobs"
 class Wish:
     """What a user asked `submit` for, command and number of GPUs aside."""
 
-    hours: float
+    ask: Ask
+    """Of one job; the number of GPUs and the launcher are filled in for each."""
     cwd: Path
     runs_dir: Path
-    gpu: str | None = None
-    gpus_per_node: int | None = None
-    partition: str | None = None
-    qos: str | None = None
-    account: str | None = None
-    constraint: str | None = None
     name: str | None = None
     surroundings: Surroundings = field(default_factory=Surroundings)
     array: str | None = None
@@ -55,17 +50,7 @@ def build(
     launcher = launcher_of(command)
     if wish.measure and (gpus == 1 or launcher == "node"):
         launcher = launcher if launcher == "node" else "once"
-    ask = Ask(
-        gpus=gpus,
-        hours=wish.hours,
-        gpu=wish.gpu,
-        gpus_per_node=wish.gpus_per_node,
-        partition=wish.partition,
-        qos=wish.qos,
-        account=wish.account,
-        constraint=wish.constraint,
-        launcher=launcher,
-    )
+    ask = replace(wish.ask, gpus=gpus, launcher=launcher)
     folder = wish.runs_dir / FOLDER / _unique()
     return [
         _request(cluster, wish, command, launcher, resources, folder)

@@ -79,6 +79,8 @@ def _logs_of(job: Job, word: str) -> list[Logs]:
     if "_" in word and NUMBER.fullmatch(word):
         return [_pair(folder, word, name)]
     tasks = {path.stem for path in folder.glob(f"{job.id}_*.out")}
+    if not tasks:
+        raise UsageError(f"no task of the array {job.id} ({name}) has begun yet")
     return [_pair(folder, task, name) for task in sorted(tasks, key=_task)]
 
 

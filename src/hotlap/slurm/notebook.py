@@ -78,17 +78,27 @@ def submit(
     venv: str | None = None,
     container: str | None = None,
     env: Mapping[str, str] | None = None,
+    gpu: str | None = None,
+    gpus_per_node: int | None = None,
+    partition: str | None = None,
+    qos: str | None = None,
+    account: str | None = None,
+    constraint: str | None = None,
+    name: str | None = None,
+    array: str | None = None,
+    after: str | None = None,
+    mail: str | None = None,
+    directives: Sequence[str] = (),
     requeue: bool = False,
+    measure: str | None = None,
     runs_dir: str | Path | None = None,
-    **wish: Any,
 ) -> list[Job]:
     """Send each command with each number of GPUs; the jobs, in that order.
 
-    A command is one text, as it would be typed. `wish` takes the other options of
-    `hotlap submit`: gpu, gpus_per_node, partition, qos, account, constraint, name, array, after,
-    mail, directives, measure ('time' or 'tune').
+    A command is one text, as it would be typed. The rest is as the options of `hotlap submit`;
+    `measure` is 'time' or 'tune'.
     """
-    from hotlap.records.job import Requeue, Surroundings
+    from hotlap.records.job import Ask, Requeue, Surroundings
     from hotlap.records.store import default_runs_dir
     from hotlap.slurm.build import Wish, build
     from hotlap.slurm.here import cluster_meant, is_here
@@ -97,12 +107,17 @@ def submit(
 
     around = Surroundings(tuple(modules), conda, venv, container, environment=dict(env or {}))
     wanted = Wish(
-        hours=hours,
+        ask=Ask(1, hours, gpu, gpus_per_node, partition, qos, account, constraint),
         cwd=Path.cwd(),
         runs_dir=Path(runs_dir or default_runs_dir()).absolute(),
         surroundings=around,
+        name=name,
+        array=array,
+        after=after,
+        mail=mail,
+        directives=tuple(directives),
         requeue=Requeue() if requeue else None,
-        **wish,
+        measure=measure,
     )
     meant = cluster_meant(cluster)
     rights = own_rights() if is_here(meant) else None

@@ -33,7 +33,9 @@ def check(request: JobRequest) -> None:
     if requeue is None:
         return
     if request.launcher == "once":
-        raise UsageError("--requeue goes with a training; --tune and --time run once")
+        raise UsageError(
+            "--requeue goes with a command that hotlap starts, not with srun of your own"
+        )
     if requeue.before_s > request.resources.hours * 3600 / 2:
         hours = request.resources.hours
         raise UsageError(
