@@ -204,6 +204,12 @@ print(loaded)
         ("run", "missing.py"),
         ("runs",),
         ("compare", "x", "y"),
+        ("clusters",),
+        ("submit", "--cluster", "lumi", "--hours", "99", "true"),
+        ("queue", "--help"),
+        ("logs", "3"),
+        ("cancel", "--help"),
+        ("efficiency", "--help"),
     ],
     ids=" ".join,
 )

@@ -6,6 +6,7 @@ The map, lowest layer first; a folder imports only from those above it:
     machine/      System, Software, Stack; the chip table; ceilings, measured in child processes
     chronometer/  clocks, events and hooks: runs a command and times its step
     doctor/       rules, one file each: what is set wrong, what it costs, what mends it
+    slurm/        clusters, job scripts, submit, queue, logs, requeue
     report/       what people read
     cli/          one file a command; thin
 

@@ -16,6 +16,12 @@ COMMANDS = {
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",
     "train": "train a recipe with every good practice, on one device or many",
+    "submit": "run a command on a cluster's GPUs, without a job script",
+    "queue": "your jobs: state, why they wait, when they start",
+    "logs": "what jobs printed, followed or searched",
+    "cancel": "take jobs back",
+    "efficiency": "what a job made of the GPUs that it had",
+    "clusters": "the clusters that are known, and what is known of each",
     "runs": "list what was measured",
     "compare": "two Runs side by side, and whether they differ",
 }
@@ -40,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _overview(words: list[str]) -> int:
-    listing = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
+    listing = "\n".join(f"  {name:<12}{text}" for name, text in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="hotlap",
         description="Make PyTorch training fast, without a change to the script.",

@@ -9,6 +9,7 @@ own, one batch ahead, so that the copy of the next one runs beside the step.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +159,17 @@ def _loader(source: Source, queue: _Queue, loading: Loading) -> Any:
         # Without one of its own, each epoch would take a number from the global generator, and a
         # resumed run would take one more than a run that was never stopped.
         generator=generator_for("worker"),
+        worker_init_fn=_outlive_signals,
     )
+
+
+def _outlive_signals(worker: int) -> None:
+    """A scheduler's signal goes to all processes: the training needs its workers to leave in order.
+
+    They end with the process that started them, whatever happens to it.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _checked(items: Iterable[Batch | UsageError]) -> Iterator[Batch]:

@@ -44,6 +44,8 @@ class Host:
     """Of this process's control group; None where there is no limit."""
     kernel: str | None
     python: str
+    slurm_job: str | None = None
+    """Its number, as `12` or `12_3` for a task of an array, where it runs in one."""
 
 
 def describe_host(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Host:
@@ -59,6 +61,7 @@ def describe_host(root: Path = Path("/"), environ: Mapping[str, str] = os.enviro
         memory_limit_bytes=least(_memory_limit(f) for f in _cgroup_folders(root, "memory")),
         kernel=word(read(root / "proc/sys/kernel/osrelease")),
         python=platform.python_version(),
+        slurm_job=_slurm_job(environ),
     )
 
 
@@ -70,6 +73,11 @@ def cpu_bounds(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) 
         "Slurm": positive(environ.get("SLURM_CPUS_PER_TASK")),
     }
     return {name: n for name, n in bounds.items() if n is not None}
+
+
+def _slurm_job(environ: Mapping[str, str]) -> str | None:
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
 
 
 def cpu_flags(root: Path = Path("/")) -> frozenset[str]:

@@ -1,0 +1,185 @@
+"""Requests of jobs from what a user wrote: one for each command with each number of GPUs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hotlap.errors import UsageError
+from hotlap.records.cluster import Cluster
+from hotlap.records.job import Ask, JobRequest, Launcher, Requeue, Resources, Rights, Surroundings
+from hotlap.slurm import requeue as requeueing
+from hotlap.slurm.resources import choose
+
+BY_NODE = ("torchrun", "accelerate", "deepspeed")
+"""Launchers that start the ranks of a node themselves."""
+BY_THEMSELVES = ("srun", "mpirun", "mpiexec")
+FOLDER = "jobs"
+"""Below the folder of Runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user asked `submit` for, command and number of GPUs aside."""
+
+    ask: Ask
+    """Of one job; the number of GPUs and the launcher are filled in for each."""
+    cwd: Path
+    runs_dir: Path
+    name: str | None = None
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    array: str | None = None
+    after: str | None = None
+    mail: str | None = None
+    directives: tuple[str, ...] = ()
+    requeue: Requeue | None = None
+    measure: str | None = None
+    """'time' or 'tune': the chronometer or the tuner as a job."""
+
+
+def build(
+    cluster: Cluster, wish: Wish, command: Sequence[str], gpus: int, rights: Rights | None
+) -> list[JobRequest]:
+    """The job in every way that it can run, the best first."""
+    launcher = launcher_of(command)
+    if wish.measure and (gpus == 1 or launcher == "node"):
+        launcher = launcher if launcher == "node" else "once"
+    ask = replace(wish.ask, gpus=gpus, launcher=launcher)
+    folder = wish.runs_dir / FOLDER / _unique()
+    return [
+        _request(cluster, wish, command, launcher, resources, folder)
+        for resources in choose(cluster, ask, rights)
+    ]
+
+
+def _request(
+    cluster: Cluster,
+    wish: Wish,
+    command: Sequence[str],
+    launcher: Launcher,
+    resources: Resources,
+    folder: Path,
+) -> JobRequest:
+    around = wish.surroundings
+    kind = next((node.gpu for node in cluster.nodes.values() if node.gres == resources.gres), "")
+    around = replace(
+        around,
+        hint=cluster.hint,
+        master_suffix=cluster.master_suffix,
+        container_program=cluster.container or around.container_program,
+        container_gpu="--rocm" if kind.startswith("mi") else "--nv",
+        environment={
+            "HOTLAP_RUNS_DIR": str(wish.runs_dir),
+            **cluster.environment,
+            **around.environment,
+        },
+    )
+    request = JobRequest(
+        name=wish.name or default_name(command),
+        command=_resolved(command, around, wish.cwd),
+        folder=str(folder),
+        cwd=str(wish.cwd),
+        resources=resources,
+        surroundings=around,
+        launcher=launcher,
+        before=_before(wish, around),
+        array=_array(wish.array),
+        after=_after(wish.after),
+        mail=wish.mail,
+        directives=wish.directives,
+        requeue=wish.requeue,
+    )
+    if request.before and request.requeue:
+        raise UsageError("--requeue goes with a training; --tune and --time run once")
+    requeueing.check(request)
+    return request
+
+
+def launcher_of(command: Sequence[str]) -> Launcher:
+    """How often Slurm is to start it."""
+    words = [Path(word).name for word in command[:3]]
+    is_torchrun = len(words) == 3 and words[1:] == ["-m", "torch.distributed.run"]
+    if words[0] in BY_NODE or is_torchrun:
+        return "node"
+    return "once" if words[0] in BY_THEMSELVES else "gpu"
+
+
+def default_name(command: Sequence[str]) -> str:
+    """The script's name, or the program's; what Slurm cannot carry is left out of it."""
+    scripts = [word for word in command if word.endswith(".py")]
+    stem = Path(scripts[0]).stem if scripts else Path(command[0]).name
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem).strip("-") or "job"
+
+
+def _resolved(command: Sequence[str], around: Surroundings, cwd: Path) -> tuple[str, ...]:
+    """As everywhere in hotlap: a first word ending in .py runs under Python."""
+    if not command[0].endswith(".py"):
+        return tuple(command)
+    if around.container is None and not (cwd / command[0]).is_file():
+        raise UsageError(f"the script {command[0]} does not exist in {cwd}")
+    return (_python(around), *command)
+
+
+def _python(around: Surroundings) -> str:
+    brings_its_own = around.modules or around.conda or around.venv or around.container
+    return "python" if brings_its_own else sys.executable
+
+
+def _before(wish: Wish, around: Surroundings) -> tuple[str, ...]:
+    if wish.measure is None:
+        return ()
+    if around.container is not None:
+        raise UsageError(f"--{wish.measure} needs hotlap beside torch; --container hides it")
+    python = _python(around)
+    return (python, "-m", "hotlap", wish.measure, "--runs-dir", str(wish.runs_dir), "--")
+
+
+def _array(text: str | None) -> str | None:
+    if text is not None and not re.fullmatch(
+        r"\d+(-\d+)?(:\d+)?(,\d+(-\d+)?(:\d+)?)*(%\d+)?", text
+    ):
+        raise UsageError(f"--array is {text!r}; a form as 0-9, 1,3,5 or 0-99%10 is expected")
+    return text
+
+
+def _after(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if re.fullmatch(r"\d+(_\d+)?([:,]\d+(_\d+)?)*", text):
+        return f"afterok:{text.replace(',', ':')}"
+    one = r"(after(any|ok|notok|corr|burstbuffer)?(:\d+(_\d+)?(\+\d+)?)+|singleton)"
+    if not re.fullmatch(rf"{one}([,?]{one})*", text):
+        raise UsageError(
+            f"--after is {text!r}; a job's number, or a form as afterany:12 is expected"
+        )
+    return text
+
+
+def _unique() -> str:
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    return f"{stamp}-{secrets.token_hex(4)}"
+
+
+def read_commands(path: Path) -> list[tuple[str, ...]]:
+    """Commands of a file, one a line as typed; empty lines and # lines aside."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--commands {path} cannot be read: {error}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise UsageError(f"--commands {path}, line {number}: {error}") from None
+        if words:
+            found.append(tuple(words))
+    if not found:
+        raise UsageError(f"--commands {path} holds no command")
+    return found

@@ -1,0 +1,162 @@
+"""Jobs that come back after a time limit or a preemption, on a real Slurm, all side by side."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from slurm_cluster import Cluster, wait_for
+from submitting import Submitted, hotlap, submit
+
+from hotlap.data.tokens import prepare_text
+
+HERE = Path(__file__).parent
+LICENSE = HERE.parents[1] / "LICENSE"
+TINY = str(HERE.parent / "trainer/tiny.toml")
+N_STEPS = 90
+TRAIN = (str(HERE / "slow_first.py"), TINY, "batch=2", f"steps={N_STEPS}", "data.n_workers=1")
+COUNT = str(HERE / "count_up.py")
+ONE_MINUTE = ("--hours", "0.016", "--requeue", "--requeue-before", "0.3")
+LONG = ("--hours", "0.3", "--requeue")
+TWO_RANKS = ("--gpus", "2", "--gpus-per-node", "1")
+ENOUGH_S = 250
+
+pytestmark = pytest.mark.timeout(290)
+
+Jobs = dict[str, Submitted]
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    """All of them at once: most of the time is Slurm's, that looks at limits twice a minute."""
+
+    def folder(name: str) -> Path:
+        path = tmp_path_factory.mktemp(name)
+        if "training" in name:
+            prepare_text(LICENSE, path / "tokens")
+        return path
+
+    def send(name: str, gpu: str, *words: str, env: dict[str, str] | None = None) -> Submitted:
+        return submit(cluster, folder(name), gpu, "--name", name, *words, env=env)
+
+    leaves = ("--", sys.executable, "-c", "import sys; sys.exit(75)")
+    found: Jobs = {}
+    found["limit"] = send("limited training", "v100", *TWO_RANKS, *ONE_MINUTE, *TRAIN)
+    free = ("--qos", "qos_gpu-free", *TWO_RANKS, *LONG)
+    found["preempted"] = send("preempted training", "h100", *free, *TRAIN)
+    found["plain"] = send("plain", "v100", *ONE_MINUTE, COUNT, "state", "90")
+    array = ("--array", "0-1", *ONE_MINUTE, COUNT, "state", "90")
+    found["array"] = send("array", "a100", *array)
+    # One rank of two: srun ends the other, which must not look as if it had been told to leave.
+    one_fails = "import os, sys, time; time.sleep(int(os.environ['RANK']) * 30); sys.exit(1)"
+    fails = ("--gpus", "2", "--", sys.executable, "-c", one_fails)
+    found["failing"] = send("failing", "a100", *LONG, *fails)
+    found["restless"] = send("restless", "a100", *LONG, "--attempts", "2", *leaves)
+    never_slow = {"NEVER_SLOW": "1"}
+    found["whole"] = send(
+        "whole training", "a100", *TWO_RANKS, "--hours", "0.3", *TRAIN, env=never_slow
+    )
+    return found
+
+
+def losses(job: Submitted) -> dict[int, float]:
+    """The loss of each step, as the training told them."""
+    log = job.folder.parents[2] / "training" / "log.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    entries = [json.loads(line) for line in lines if line.endswith("}")]
+    return {one["step"]: one["loss"] for one in entries if one["part"] == "train"}
+
+
+def test_a_training_gives_way_to_a_higher_qos_and_ends_as_if_it_never_had(
+    cluster: Cluster, jobs: Jobs, tmp_path: Path
+) -> None:
+    job = jobs["preempted"]
+    wait_for(lambda: len(losses(job)) >= 3, "some steps", 90)
+    urgent = submit(
+        cluster, tmp_path, "h100", "--qos", "qos_gpu-dev", "--gpus", "8", "--hours", "0.1", "true"
+    )
+    assert urgent.wait() == "COMPLETED"
+    assert job.wait(ENOUGH_S) == "COMPLETED", job.text("err")
+    assert job.shown()["Restarts"] == "1"
+    said = job.text("err")
+    assert said.count("hotlap: attempt") == 2
+    assert "asked to leave: the training stands at step" in said
+    assert_same_training(job, jobs["whole"])
+
+
+def test_a_training_goes_on_after_its_time_limit_and_ends_as_if_it_had_none(jobs: Jobs) -> None:
+    job = jobs["limit"]
+    assert job.wait(ENOUGH_S) == "COMPLETED", job.text("err")
+    said = job.text("err")
+    assert "hotlap: the time limit is near: the command is asked to leave" in said
+    assert said.count("hotlap: attempt") == int(job.shown()["Restarts"]) + 1 >= 2
+    (left_at,) = re.findall(r"asked to leave: the training stands at step (\d+)", said)
+    assert 0 < int(left_at) < N_STEPS
+    assert_same_training(job, jobs["whole"])
+
+
+def assert_same_training(job: Submitted, whole: Submitted) -> None:
+    assert whole.wait() == "COMPLETED", whole.text("err")
+    assert "hotlap: attempt" not in whole.text("err")
+    expected = losses(whole)
+    assert len(expected) == N_STEPS
+    assert losses(job) == expected
+
+
+def test_a_plain_command_is_told_without_its_workers_and_goes_on(jobs: Jobs) -> None:
+    job = jobs["plain"]
+    assert job.wait(ENOUGH_S) == "COMPLETED", job.text("err")
+    check_counted(job.text())
+
+
+def check_counted(printed: str) -> None:
+    first, told, again, done = printed.splitlines()
+    assert (first, done) == ("from 0", "done 90")
+    match = re.fullmatch(r"told at (\d+), worker lives", told)
+    assert match is not None, printed
+    assert again == f"from {match[1]}"
+
+
+def test_each_task_of_an_array_comes_back_by_itself(jobs: Jobs, cluster: Cluster) -> None:
+    job = jobs["array"]
+    over = is_over(cluster, job.id)
+    wait_for(over, "the array", ENOUGH_S)
+    for task in range(2):
+        lines = job.text(task=task)
+        assert lines.startswith("from 0\ntold at ")
+        assert lines.rstrip().endswith("done 90")
+        assert "worker lives" in lines
+        assert job.text("err", task).count("hotlap: attempt") >= 2
+
+
+def is_over(cluster: Cluster, number: str) -> Callable[[], bool]:
+    return lambda: not cluster.run(["squeue", "-h", "-j", number]).stdout.strip()
+
+
+def test_a_command_that_fails_by_itself_is_not_queued_again(jobs: Jobs) -> None:
+    job = jobs["failing"]
+    assert job.wait() == "FAILED"
+    assert job.shown()["Restarts"] == "0"
+    assert "failed by itself with 1: not queued again" in job.text("err")
+
+
+def test_a_command_that_always_wants_to_leave_has_only_so_many_attempts(jobs: Jobs) -> None:
+    job = jobs["restless"]
+    wait_for(lambda: "that was the last attempt" in job.text("err"), "the last attempt", 90)
+    assert job.wait() == "FAILED"
+    assert job.shown()["Restarts"] == "1"
+    assert job.shown()["ExitCode"] == "75:0"
+
+
+def test_a_cancelled_job_stays_cancelled(cluster: Cluster, tmp_path: Path) -> None:
+    polite = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(75)); time.sleep(99)"
+    words = [*LONG, "--name", "polite", "--", sys.executable, "-c", polite]
+    job = submit(cluster, tmp_path, "a100", *words)
+    wait_for(lambda: job.state() == "RUNNING" and job.text("err") != "", "the job", 30)
+    assert hotlap(cluster, tmp_path, "cancel", "polite").returncode == 0
+    assert job.wait() == "CANCELLED"
+    assert job.shown()["Restarts"] == "0"
