@@ -14,6 +14,7 @@ COMMANDS = {
     "time": "run a training command unchanged and say where its step goes",
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",
+    "plan": "predict memory, time and cost of a training on a cluster, and its best layout",
     "train": "train a recipe with every good practice, on one device or many",
     "runs": "list what was measured",
     "compare": "two Runs side by side, and whether they differ",
