@@ -18,6 +18,7 @@ class Kind:
 
     chip: str
     generation: str
+    """Of its design, by which calibrations go; an H200 was measured by itself."""
     n_multiprocessors: int
     link_gb_per_s: float
     """To the other GPUs of the node, one way: NVLink or Infinity Fabric, else PCIe."""
@@ -51,7 +52,7 @@ KINDS: dict[str, Kind] = {
     "h100-nvl-94gb": Kind("NVIDIA H100 NVL", "hopper", 132, 300),
     "h800-80gb": Kind("NVIDIA H800 SXM", "hopper", 132, 200),
     "h800-pcie-80gb": Kind("NVIDIA H800 PCIe", "hopper", 114, 64),
-    "h200-141gb": Kind("NVIDIA H200 SXM", "hopper", 132, 450),
+    "h200-141gb": Kind("NVIDIA H200 SXM", "h200", 132, 450),
     "h200-nvl-141gb": Kind("NVIDIA H200 NVL", "hopper", 132, 450),
     "gh200-96gb": Kind("NVIDIA GH200 96 GB", "hopper", 132, 450),
     "gh200-144gb": Kind("NVIDIA GH200 144 GB", "hopper", 132, 450),

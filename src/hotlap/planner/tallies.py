@@ -44,7 +44,9 @@ class Tally:
         self._parts = [_Part("stem"), *(_Part(type(b).__name__) for b in blocks), _Part("head")]
         self._loss = _Part("loss")
         self._current = self._parts[0]
-        self._seen = {p.untyped_storage()._cdata for p in (*model.parameters(), *model.buffers())}
+        held = (*model.parameters(), *model.buffers())
+        self._own = {tensor.untyped_storage()._cdata for tensor in held}
+        self._seen = set(self._own)
         self._alive: list[Any] = []
         self._stack = ExitStack()
         self._output_bytes = self._widest = 0.0
@@ -110,21 +112,25 @@ class Tally:
             self._current.kept_bytes += size / self._batch
         return tensor
 
-    def operation(self, name: str, inputs: Any, outputs: Any) -> None:
+    def operation(self, name: str, is_view: bool, inputs: Any, outputs: Any) -> None:
         """One operation below autograd."""
         read, written = _tensors(inputs), _tensors(outputs)
+        if is_view or not written or name in FREE:
+            return
         part = self._current
-        moved = sum(map(_nbytes, read)) + sum(map(_nbytes, written))
-        self._widest = max(self._widest, moved / self._batch)
+        moved = (sum(map(_nbytes, read)) + sum(map(_nbytes, written))) / self._batch
+        self._widest = max(self._widest, moved)
         if name in PRODUCTS:
             part.matmuls += PRODUCTS[name](read, written, inputs, self._batch)
         elif "scaled_dot_product" in name:
             part.attentions.append(_attention(read, self._is_causal))
-        elif _is_view(read, written) or name in FREE:
-            return
-        else:
-            part.traffic_bytes += moved / self._batch
+        elif not self._is_of_weights(read):
+            part.traffic_bytes += moved
         part.n_kernels += 1
+
+    def _is_of_weights(self, read: list[Any]) -> bool:
+        """A cast of weights for autocast: it does not grow with the batch, and is counted apart."""
+        return bool(read) and all(t.untyped_storage()._cdata in self._own for t in read)
 
     @property
     def logits_bytes(self) -> float:
@@ -161,7 +167,8 @@ def _dispatch_mode(tally: Tally) -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             outputs = func(*args, **(kwargs or {}))
-            tally.operation(func.overloadpacket.__name__, (args, kwargs or {}), outputs)
+            name = func.overloadpacket.__name__
+            tally.operation(name, _is_view(func), (args, kwargs or {}), outputs)
             return outputs
 
     return Listener()
@@ -183,13 +190,13 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
-def _is_view(read: list[Any], written: list[Any]) -> bool:
-    """Whether nothing moves: outputs share the storage of inputs."""
-    sources = {tensor.untyped_storage()._cdata for tensor in read}
-    return bool(written) and all(t.untyped_storage()._cdata in sources for t in written)
+def _is_view(func: Any) -> bool:
+    """Whether nothing moves: what it returns is its input, seen otherwise."""
+    aliases = [returned.alias_info for returned in func._schema.returns]
+    return bool(aliases) and all(one is not None and not one.is_write for one in aliases)
 
 
-FREE = ("empty", "empty_like", "detach", "empty_strided", "zeros", "arange", "lift_fresh")
+FREE = ("empty", "empty_like", "empty_strided", "zeros", "arange", "lift_fresh", "_unsafe_view")
 """Operations that move nothing worth counting."""
 
 
