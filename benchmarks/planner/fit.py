@@ -45,7 +45,7 @@ PRIORS: dict[str, Prior] = {
 }
 PULL = 0.003
 """Weight of what is known beforehand."""
-N_ITERATIONS = 400
+N_ITERATIONS = 350
 SHARE_OF_LARGE = 0.15
 """Of the rows of a section of more than 500 that a fit looks at; it is tested on all of them."""
 
@@ -95,7 +95,8 @@ def fit(samples: Sequence[Sample], left_out: Collection[str]) -> Calibration:
         pull = float((((logs - centre) / spread) ** 2).mean())
         return errors / sum(weights) + PULL * pull
 
-    return calibration(_descend(cost, centre))
+    # A second simplex around what the first one found: the first may have grown too flat to move.
+    return calibration(_descend(cost, _descend(cost, centre)))
 
 
 def _thinned(samples: Sequence[Sample]) -> list[Sample]:

@@ -14,7 +14,7 @@ from hotlap.cli.plan_options import make_parser
 from hotlap.errors import UsageError
 from hotlap.planner.budget import Money, budget_gpu_hours, compute_optimal
 from hotlap.planner.by_params import model_of
-from hotlap.planner.cluster import KINDS, Gpus
+from hotlap.planner.cluster import KINDS, Gpus, check_precision
 from hotlap.planner.config_json import sizes_from_config
 from hotlap.planner.emit import Source, recipe_text, submit_line
 from hotlap.planner.layers import Model
@@ -38,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
         print(render_gpus())
         return 0
+    _check_targets(arguments)
     asked, source = _question(arguments)
     if arguments.run:
         from hotlap.planner.runs import scale_by
@@ -51,6 +52,17 @@ def main(argv: Sequence[str]) -> int:
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)
     return 0
+
+
+def _check_targets(arguments: argparse.Namespace) -> None:
+    """What is written or looked up at the end is tried before anything is reckoned."""
+    path: Path | None = arguments.emit
+    if path is not None and (path.suffix != ".toml" or not path.parent.is_dir()):
+        raise UsageError(
+            f"--emit {path} cannot be written: name a file that ends in .toml, in a folder that is"
+        )
+    if arguments.budget:
+        budget_gpu_hours(arguments.budget, 1, 1.0, 1.0)
 
 
 def _show(plan: Plan, asked: Question, arguments: argparse.Namespace) -> None:
@@ -87,8 +99,6 @@ def _run(arguments: argparse.Namespace, name: str) -> Run:
 
 
 def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
-    if path.suffix != ".toml" or not path.parent.is_dir():
-        raise UsageError(f"--emit {path} cannot be written: name a file that ends in .toml")
     layout = parse_layout(plan.layout, asked.layout.recompute if asked.layout else "none")
     layout = replace(layout, recompute=plan.training.recompute)  # type: ignore[arg-type]
     path.write_text(recipe_text(plan, layout, source), encoding="utf-8")
@@ -112,6 +122,7 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         data_samples_per_s=arguments.data_rate,
     )
     find_precision(precision)
+    check_precision(gpus, precision)
     model, source = _model(arguments, precision)
     money = Money(arguments.goodput, arguments.watts, arguments.pue, arguments.co2, arguments.price)
     if arguments.params and not arguments.rate and (arguments.tokens or arguments.budget):
@@ -183,7 +194,7 @@ def _model(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, S
     if sum(ways) != 1:
         raise UsageError(
             "the model is given in one way: MODEL, --params, or --layers --hidden --heads --ffn "
-            f"--vocab; {'none' if not any(ways) else 'several'} was found"
+            f"--vocab; {'none' if not any(ways) else 'several'} of them was found"
         )
     if arguments.params:
         return model_of(arguments.params), Source(None)

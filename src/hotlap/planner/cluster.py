@@ -127,6 +127,15 @@ class Gpus:
         return self.interconnect_gb_per_s * 1e9
 
 
+WITHOUT_BF16 = ("volta", "turing")
+
+
+def check_precision(gpus: Gpus, precision: str) -> None:
+    """The 16-bit rate of older chips is fp16's alone."""
+    if gpus.generation in WITHOUT_BF16 and "bf16" in precision:
+        raise UsageError(f"--precision is {precision}; {gpus.chip.name} has no bf16: use fp16")
+
+
 def peak_flops_per_s(chip: Chip, rate: str) -> float:
     """The chip's dense peak at a precision, or one sentence that it has none."""
     peak = {
@@ -136,8 +145,5 @@ def peak_flops_per_s(chip: Chip, rate: str) -> float:
         "fp8": chip.fp8_flops_per_s,
     }[rate]
     if peak is None:
-        names = {"tf32": "tf32", "16bit": "bf16", "fp8": "fp8"}
-        raise UsageError(
-            f"--precision: {chip.name} has no {names[rate]} products; use fp32 or fp16"
-        )
+        raise UsageError(f"--precision: {chip.name} has no products in {rate}; use fp16 or fp32")
     return peak

@@ -61,6 +61,11 @@ def make_plan(asked: Question) -> Plan:
     """The whole answer."""
     found = _found(asked)
     one = found.best
+    if one is None and not found.n_tried:
+        raise UsageError(
+            f"--batch is {asked.training.batch}; no layout of {asked.gpus.n} GPUs divides it into "
+            "equal parts: give a multiple of their number"
+        )
     if one is None:
         least = min((other.memory_bytes for other in found.others), default=0.0)
         raise UsageError(

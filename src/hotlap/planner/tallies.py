@@ -45,7 +45,7 @@ class Tally:
         self._loss = _Part("loss")
         self._current = self._parts[0]
         held = (*model.parameters(), *model.buffers())
-        self._own = {tensor.untyped_storage()._cdata for tensor in held}
+        self._own = {_place(tensor) for tensor in held}
         self._seen = set(self._own)
         self._alive: list[Any] = []
         self._stack = ExitStack()
@@ -104,7 +104,7 @@ class Tally:
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = storage._cdata
+        key = _place(tensor)
         if key not in self._seen:
             self._seen.add(key)
             self._alive.append(storage)  # an address is used again once its storage is gone
@@ -124,13 +124,17 @@ class Tally:
             part.matmuls += PRODUCTS[name](read, written, inputs, self._batch)
         elif "scaled_dot_product" in name:
             part.attentions.append(_attention(read, self._is_causal))
-        elif not self._is_of_weights(read):
+        elif self._is_of_weights(read):
+            # Backward keeps them, but they are weights in another type: no activations.
+            self._seen |= {_place(tensor) for tensor in written}
+            self._alive += written
+        else:
             part.traffic_bytes += moved
         part.n_kernels += 1
 
     def _is_of_weights(self, read: list[Any]) -> bool:
         """A cast of weights for autocast: it does not grow with the batch, and is counted apart."""
-        return bool(read) and all(t.untyped_storage()._cdata in self._own for t in read)
+        return bool(read) and all(_place(tensor) in self._own for tensor in read)
 
     @property
     def logits_bytes(self) -> float:
@@ -184,6 +188,11 @@ def _tensors(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list)):
         return [tensor for item in value for tensor in _tensors(item)]
     return []
+
+
+def _place(tensor: torch.Tensor) -> int:
+    """Of its storage: the same for all views of it."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

@@ -136,8 +136,6 @@ def _check_module(request: Request, model: Any) -> None:
 def _attempt(what: str, request: Request, do: Callable[[], Any]) -> Any:
     try:
         return do()
-    except UsageError:
-        raise
     except Exception as error:
         raise UsageError(
             f"MODEL: {request.factory} {what} ({_reason(error)}); give its sizes instead, or a "
