@@ -56,8 +56,15 @@ def recipe_text(plan: Plan, layout: Layout, source: Source) -> str:
 
 
 def _table(name: str, values: dict[str, Any]) -> list[str]:
-    # A JSON value is a TOML value for all that stands here: words, numbers, true and false.
-    return [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()), ""]
+    return [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items()), ""]
+
+
+def _toml(value: Any) -> str:
+    """A JSON value is a TOML value for words, numbers, true and false; tables are not."""
+    if isinstance(value, dict):
+        inside = ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items())
+        return f"{{ {inside} }}"
+    return json.dumps(value)
 
 
 def submit_line(plan: Plan, recipe: str) -> str:

@@ -9,6 +9,7 @@ from hotlap.errors import UsageError
 from hotlap.planner.budget import SECONDS_A_DAY, Money
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import Gpus
+from hotlap.planner.collectives import collectives
 from hotlap.planner.intervals import MEMORY, around
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout, Recompute, refusal
@@ -99,6 +100,7 @@ def make_plan(asked: Question) -> Plan:
         ),
         step_s=step,
         causes_s=_causes(asked, one, step),
+        collectives=collectives(asked.model, one.training, one.layout),
         samples_per_s=samples,
         tokens_per_s=_times(samples, tokens) if asked.model.unit == "sequences" else None,
         mfu=_utilisation(one.work.model_flops, asked, one, step),

@@ -105,6 +105,8 @@ class Plan:
     step_s: Value
     causes_s: dict[str, float]
     """Of a step, by cause; they add up to its value."""
+    collectives: dict[str, int]
+    """A step, of a rank of the first stage, by kind."""
     samples_per_s: Value
     tokens_per_s: Value | None
     mfu: Value
