@@ -5,6 +5,7 @@ The map, lowest layer first; a folder imports only from those above it:
     records/      the nouns as data (Run, rank files): schema, read, write
     machine/      what this host is; the chip table
     chronometer/  clocks, events and hooks: runs a command and times its step
+    planner/      arithmetic, no GPU: memory, time and cost of a training on a cluster
     report/       what people read
     cli/          one file a command; thin
 

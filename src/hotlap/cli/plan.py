@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hotlap.cli import options
+from hotlap.cli.plan_model import model_of, needed
 from hotlap.cli.plan_options import make_parser
 from hotlap.errors import UsageError
 from hotlap.planner.budget import Money, budget_gpu_hours, compute_optimal
-from hotlap.planner.by_params import model_of
 from hotlap.planner.cluster import KINDS, Gpus, check_precision
-from hotlap.planner.config_json import sizes_from_config
 from hotlap.planner.emit import Source, recipe_text, submit_line
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout, parse_layout
 from hotlap.planner.plan import Question, make_plan
 from hotlap.planner.precision import find_precision
 from hotlap.planner.training import Training
-from hotlap.planner.transformer import Arithmetic, TransformerSizes, transformer
 from hotlap.records.plan import Plan
 from hotlap.records.run import Run
-
-SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,12 +42,26 @@ def main(argv: Sequence[str]) -> int:
         asked = replace(asked, scale=scale_by(asked, _run(arguments, arguments.run)))
     if arguments.check:
         return _check(asked, arguments)
-    plan = make_plan(asked)
+    with _progress(asked):
+        plan = make_plan(asked)
     options.write_result(arguments.json, plan)
     _show(plan, asked, arguments)
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)
     return 0
+
+
+@contextlib.contextmanager
+def _progress(asked: Question) -> Iterator[None]:
+    """A search may take seconds: say so on a terminal, and take it back."""
+    is_live = asked.layout is None and sys.stderr.isatty()
+    if is_live:
+        print("  looking for layouts …", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _check_targets(arguments: argparse.Namespace) -> None:
@@ -107,7 +117,7 @@ def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
 
 def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
     gpus = _gpus(arguments)
-    precision, optimizer = _needed(arguments, "precision"), _needed(arguments, "optimizer")
+    precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")
     assumptions: list[str] = []
     layout = _layout(arguments, gpus)
     batch = _batch(arguments, layout, gpus)
@@ -123,7 +133,7 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
     )
     find_precision(precision)
     check_precision(gpus, precision)
-    model, source = _model(arguments, precision)
+    model, source = model_of(arguments, precision)
     money = Money(arguments.goodput, arguments.watts, arguments.pue, arguments.co2, arguments.price)
     if arguments.params and not arguments.rate and (arguments.tokens or arguments.budget):
         raise UsageError(
@@ -147,15 +157,8 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
     return question, source
 
 
-def _needed(arguments: argparse.Namespace, name: str) -> Any:
-    value = getattr(arguments, name.replace("-", "_"))
-    if value is None:
-        raise UsageError(f"--{name} is not given; it decides the answer")
-    return value
-
-
 def _gpus(arguments: argparse.Namespace) -> Gpus:
-    kind, n = _needed(arguments, "gpu"), _needed(arguments, "gpus")
+    kind, n = needed(arguments, "gpu"), needed(arguments, "gpus")
     per_node = arguments.gpus_per_node
     if per_node is None:
         if n > 1 and not arguments.params:
@@ -177,7 +180,7 @@ def _layout(arguments: argparse.Namespace, gpus: Gpus) -> Layout | None:
 def _batch(arguments: argparse.Namespace, layout: Layout | None, gpus: Gpus) -> int:
     if arguments.params:
         return arguments.batch or (layout.n_data if layout else gpus.n)
-    batch: int = _needed(arguments, "batch")
+    batch: int = needed(arguments, "batch")
     return batch
 
 
@@ -188,96 +191,9 @@ def _micro(arguments: argparse.Namespace, layout: Layout | None, batch: int) -> 
     raise UsageError("--micro-batch is not given; with --layout it decides the memory")
 
 
-def _model(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, Source]:
-    given = [name for name in SIZES if getattr(arguments, name)]
-    ways = [bool(arguments.model), bool(arguments.params), bool(given)]
-    if sum(ways) != 1:
-        raise UsageError(
-            "the model is given in one way: MODEL, --params, or --layers --hidden --heads --ffn "
-            f"--vocab; {'none' if not any(ways) else 'several'} of them was found"
-        )
-    if arguments.params:
-        return model_of(arguments.params), Source(None)
-    if arguments.model and not arguments.model.endswith(".json"):
-        return _traced(arguments, precision_name)
-    if arguments.model:
-        name, sizes = sizes_from_config(Path(arguments.model))
-    else:
-        name, sizes = "transformer", _sizes(arguments)
-    seq: int = _needed(arguments, "seq")
-    if sizes.n_positions:
-        sizes = replace(sizes, n_positions=max(sizes.n_positions, seq))
-    precision = find_precision(precision_name)
-    how = Arithmetic(
-        precision.element_bytes,
-        precision.norm_bytes,
-        arguments.attention == "fused",
-        arguments.compile,
-    )
-    return transformer(name, sizes, seq, how), Source(sizes)
-
-
-def _sizes(arguments: argparse.Namespace) -> TransformerSizes:
-    for name in SIZES:
-        _needed(arguments, name)
-    return TransformerSizes(
-        arguments.layers,
-        arguments.hidden,
-        arguments.heads,
-        arguments.ffn,
-        arguments.vocab,
-        n_kv_heads=arguments.kv_heads or 0,
-        is_gated=arguments.gated,
-        is_tied=not arguments.untied,
-        has_bias=not arguments.no_bias,
-        n_positions=0 if arguments.no_bias else 1,
-        n_experts=arguments.experts or 1,
-        experts_per_token=arguments.experts_per_token or 1,
-        n_decoder_layers=arguments.decoder_layers or 0,
-        has_dropout=arguments.dropout,
-    )
-
-
-def _traced(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, Source]:
-    from hotlap.planner.trace import Request
-    from hotlap.planner.tracing import traced
-
-    if bool(arguments.seq) == bool(arguments.image_size):
-        raise UsageError("a traced model takes sequences or images: give --seq or --image-size")
-    values = _arguments(arguments.arg)
-    autocast = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}.get(precision_name, "")
-    is_pure = precision_name in ("pure-bf16", "bf16-master", "bf16-master-fp32grad")
-    model = traced(
-        Request(
-            arguments.model,
-            values,
-            arguments.seq,
-            arguments.image_size,
-            arguments.channels,
-            autocast,
-            is_pure,
-            attention_is_causal=bool(arguments.seq),
-        )
-    )
-    return model, Source(None, arguments.model, values, arguments.image_size)
-
-
-def _arguments(words: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--arg is '{word}'; it is written key=value")
-        try:
-            values[key] = json.loads(text)
-        except ValueError:
-            values[key] = text
-    return values
-
-
 def _total_samples(arguments: argparse.Namespace, model: Model) -> float | None:
     if arguments.epochs or arguments.dataset:
-        total: float = _needed(arguments, "epochs") * _needed(arguments, "dataset")
+        total: float = needed(arguments, "epochs") * needed(arguments, "dataset")
         return total
     if arguments.tokens:
         if model.unit == "images":

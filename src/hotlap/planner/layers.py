@@ -81,9 +81,9 @@ class Kept:
     cut: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """One block, or what stands before or after the blocks."""
+    """One block, or what stands before or after the blocks; equal blocks are one object."""
 
     name: str
     n_params: int
@@ -123,9 +123,9 @@ class Layer:
         return products + sum(attention.flops for attention in self.attentions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """The layers in order, and what limits the ways to cut them."""
+    """The layers in order, and what limits the ways to cut them; the same as itself alone."""
 
     name: str
     unit: Unit
@@ -171,7 +171,6 @@ class Model:
     def groups(self) -> Iterator[tuple[Layer, int]]:
         """Equal neighbours as one, with their number."""
         yield self.stem, 1
-        for _, same in groupby(self.blocks, key=id):
-            layers = list(same)
-            yield layers[0], len(layers)
+        for layer, same in groupby(self.blocks):
+            yield layer, len(list(same))
         yield self.head, 1

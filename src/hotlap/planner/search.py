@@ -73,14 +73,22 @@ def _search(space: Space, candidates: Iterable[Layout]) -> Found:
     n_tried = 0
     for layout in candidates:
         for training in trainings(space, layout):
-            n_tried += 1
-            needed = training_memory(space.model, training, layout).total
-            needed += space.scale.memory_bytes
-            if needed <= space.limit_bytes:
-                by, scale = space.by, space.scale
-                fitting.append(predict(space.model, space.gpus, training, layout, by, scale))
-            elif needed < closest.get(family(layout), (float("inf"),))[0]:
-                closest[family(layout)] = (needed, layout, training)
+            fits = False
+            # What is computed again costs time: the first that fits is the fastest of them.
+            for recompute in (space.recompute,) if space.recompute else RECOMPUTE:
+                n_tried += 1
+                one = replace(layout, recompute=recompute)
+                needed = training_memory(space.model, training, one).total
+                needed += space.scale.memory_bytes
+                if needed <= space.limit_bytes:
+                    fits = True
+                    by, scale = space.by, space.scale
+                    fitting.append(predict(space.model, space.gpus, training, one, by, scale))
+                    break
+                if needed < closest.get(family(one), (float("inf"),))[0]:
+                    closest[family(one)] = (needed, one, training)
+            if not fits:
+                break  # nor do larger micro-batches
     fitting.sort(key=lambda one: one.step_s)
     best = fitting[0] if fitting else None
     others = (*_slower(fitting), *_too_large(closest, fitting, space.limit_bytes))
@@ -88,41 +96,41 @@ def _search(space: Space, candidates: Iterable[Layout]) -> Found:
 
 
 def layouts(space: Space) -> Iterator[Layout]:
-    """All ways to cut the model over all GPUs."""
+    """All ways to cut the model over all GPUs; what is computed again is left open."""
     model, n = space.model, space.gpus.n
     inside = min(space.gpus.per_node, n)
-    recomputes = (space.recompute,) if space.recompute else RECOMPUTE
     for tp in _divisors(inside) if model.n_heads else [1]:
         for cp in _contexts(model, n // tp):
             for pp in _divisors(n // (tp * cp)):
                 n_data = n // (tp * cp * pp)
-                for shape in _data_layouts(n_data, max(1, inside // tp), model.n_experts):
+                for shape in _data_layouts(n_data, max(1, inside // tp), model.n_experts, pp > 1):
                     for v in (1, 2, 4) if pp > 1 else (1,):
-                        for recompute in recomputes:
-                            yield replace(
-                                shape, tp=tp, cp=cp, pp=pp, v=v, recompute=recompute,
-                                sp=int(tp > 1), schedule="interleaved" if v > 1 else "1f1b",
-                            )  # fmt: skip
+                        yield replace(
+                            shape, tp=tp, cp=cp, pp=pp, v=v, sp=int(tp > 1),
+                            schedule="interleaved" if v > 1 else "1f1b",
+                        )  # fmt: skip
 
 
 def _contexts(model: Model, n: int) -> list[int]:
     if model.tokens_per_sample < LONG_SEQUENCE or model.n_heads is None:
         return [1]
-    return [cp for cp in _divisors(n) if cp <= 16]
+    return [cp for cp in _divisors(n) if cp <= 8]
 
 
-def _data_layouts(n: int, inside: int, n_experts: int) -> Iterator[Layout]:
+def _data_layouts(n: int, inside: int, n_experts: int, is_pipeline: bool) -> Iterator[Layout]:
+    """A pipeline's stages keep what they gather: to do it again each micro-batch costs too much."""
     experts = [ep for ep in _divisors(n) if n_experts % ep == 0] if n_experts > 1 else [1]
     for ep in experts:
         yield Layout(dp=n, ep=ep)
         if n == 1:
             continue
         yield Layout(dp=n, ep=ep, zero=1)
-        yield Layout(dp=n, ep=ep, zero=2)
-        yield Layout(shard=n, ep=ep)
         yield Layout(shard=n, ep=ep, reshard=0)
+        if not is_pipeline:
+            yield Layout(dp=n, ep=ep, zero=2)
+            yield Layout(shard=n, ep=ep)
         if 1 < inside < n and n % inside == 0:
-            yield Layout(dp=n // inside, shard=inside, ep=ep)
+            yield Layout(dp=n // inside, shard=inside, ep=ep, reshard=int(not is_pipeline))
 
 
 def trainings(space: Space, layout: Layout) -> Iterator[Training]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from hotlap.planner.layers import Layer, Model
@@ -33,31 +34,31 @@ class Stage:
 
 def stages(model: Model, layout: Layout) -> tuple[Stage, ...]:
     """Blocks are shared out as evenly as they go, in order; the first has the stem."""
-    n_parts = layout.pp * layout.v
+    return _stages(model, layout.pp, layout.v)
+
+
+@lru_cache(maxsize=512)
+def _stages(model: Model, pp: int, v: int) -> tuple[Stage, ...]:
+    n_parts = pp * v
     borders = [round(i * len(model.blocks) / n_parts) for i in range(n_parts + 1)]
     made = []
-    for rank in range(layout.pp):
+    for rank in range(pp):
         held: list[Layer] = [model.stem] if rank == 0 else []
-        for part in range(rank, n_parts, layout.pp):
+        for part in range(rank, n_parts, pp):
             held += model.blocks[borders[part] : borders[part + 1]]
-        if rank == layout.pp - 1:
+        if rank == pp - 1:
             held.append(model.head)
-        layers = tuple((layer, len(list(same))) for layer, same in _runs(held))
-        made.append(Stage(rank, layers, rank == 0, rank == layout.pp - 1))
+        layers = tuple((layer, len(list(same))) for layer, same in groupby(held))
+        made.append(Stage(rank, layers, rank == 0, rank == pp - 1))
     return tuple(made)
 
 
-def _runs(layers: list[Layer]) -> list[tuple[Layer, list[Layer]]]:
-    runs = [list(same) for _, same in groupby(layers, key=id)]
-    return [(run[0], run) for run in runs]
-
-
-def distinct(all_stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+@lru_cache(maxsize=512)
+def distinct(every: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Stages that are alike in what they hold, once each: the first, the last, some between."""
     seen: dict[tuple[object, ...], Stage] = {}
-    for stage in all_stages:
-        key = (stage.is_first, stage.is_last, tuple((id(layer), n) for layer, n in stage.layers))
-        seen.setdefault(key, stage)
+    for stage in every:
+        seen.setdefault((stage.is_first, stage.is_last, stage.layers), stage)
     return tuple(seen.values())
 
 

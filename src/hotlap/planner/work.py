@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from hotlap.planner.cluster import Gpus, peak_flops_per_s
 from hotlap.planner.layers import Attention, Layer, Matmul, Model
 from hotlap.planner.layout import Layout
-from hotlap.planner.links import (
-    NOTHING,
-    Group,
-    Sending,
-    all_to_all,
-    gather,
-    group,
-    reduce_all,
-    send,
-)
+from hotlap.planner.links import NOTHING, Sending
 from hotlap.planner.products import peak_seconds
+from hotlap.planner.sendings import Sendings
 from hotlap.planner.stages import Stage, distinct, params_of, stage_params, stages
 from hotlap.planner.training import Training
 
@@ -123,8 +115,8 @@ def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> Ste
 
 
 def _alike(one: Stage, other: Stage) -> bool:
-    same_ends = (one.is_first, one.is_last) == (other.is_first, other.is_last)
-    return same_ends and one.layers == other.layers
+    ends = (one.is_first, one.is_last) == (other.is_first, other.is_last)
+    return ends and one.layers == other.layers
 
 
 def _attention_flops(model: Model) -> float:
@@ -154,12 +146,7 @@ class _Counter:
         other = "16bit" if self._precision.rate == "fp8" else self._precision.rate
         self._attention_peak = peak_flops_per_s(gpus.chip, other)
         self._bandwidth = gpus.chip.bandwidth_bytes_per_s
-        self._tensor = group(gpus, layout.tp, 1)
-        self._context = group(gpus, layout.cp, layout.tp)
-        stride = layout.tp * layout.cp
-        self._shards = group(gpus, layout.shard, stride)
-        self._replicas = group(gpus, layout.dp, stride * layout.shard)
-        self._experts = group(gpus, layout.ep, stride)
+        self._sends = Sendings(model, gpus, training, layout)
 
     def stage(self, stage: Stage) -> StageWork:
         forward = self._forward(stage)
@@ -176,8 +163,8 @@ class _Counter:
             stage,
             forward,
             self._backward(stage, forward),
-            self._neighbour(),
-            self._gradients(params),
+            self._sends.neighbour(),
+            self._sends.gradients(params),
             0.0 if layout.offload else moved / self._bandwidth,
             host_s,
         )
@@ -191,8 +178,8 @@ class _Counter:
             attention_s += n * self._attention_s(layer)
             stream_s += n * self._stream_s(layer)
             n_kernels += n * layer.n_kernels
-            tensor += self._tensor_syncs(layer).times(n)
-            gathered = self._gathered(layer)
+            tensor += self._sends.tensor(layer).times(n)
+            gathered = self._sends.gathered(layer)
             shard += gathered.times(n)
             first = first if first.link_s or first.net_s else gathered
             n_params += n * params_of(layer, self._layout)
@@ -211,7 +198,7 @@ class _Counter:
             product_s += n * sum(self._product_backward_s(one) for one in _plain(layer))
             convolution_s += n * sum(self._product_backward_s(one) for one in _convolutions(layer))
             scores_s += n * self._attention_s(layer)
-            scattered += self._scattered(layer).times(n)
+            scattered += self._sends.scattered(layer).times(n)
         if not self._is_fused:
             product_s += 2 * scores_s
         attention_s = scores_s * FUSED_BACKWARD if self._is_fused else 0.0
@@ -322,63 +309,3 @@ class _Counter:
         moved = scores * SCORE_PASSES * self._precision.element_bytes
         cut = self._layout.tp * self._layout.cp
         return moved * self._training.micro_batch / cut / self._bandwidth
-
-    def _tensor_syncs(self, layer: Layer) -> Sending:
-        layout, b = self._layout, self._training.micro_batch
-        sent = NOTHING
-        if layout.tp > 1 and layer.n_tensor_syncs:
-            n_bytes = layer.sync_bytes * b / layout.cp
-            sent += reduce_all(self._tensor, n_bytes).times(layer.n_tensor_syncs)
-        if layout.ep > 1 and layer.all_to_all_bytes:
-            n_bytes = layer.all_to_all_bytes * b / (layout.cp * layout.sequence_cut)
-            sent += all_to_all(self._experts, n_bytes).times(2)
-        if layout.cp > 1:
-            # Keys and values go round; what attention hides of it is little on short sequences.
-            size = self._precision.element_bytes
-            kv = self._model.n_kv_heads or 1
-            for one in layer.attentions:
-                n_bytes = 2 * one.n_keys * kv * one.head_width * size * b / layout.tp
-                sent += gather(self._context, n_bytes)
-        return sent
-
-    def _compute_bytes(self) -> int:
-        return self._precision.copy_bytes or self._precision.weight_bytes
-
-    def _gathered(self, layer: Layer) -> Sending:
-        return gather(self._shards, params_of(layer, self._layout) * self._compute_bytes())
-
-    def _scattered(self, layer: Layer) -> Sending:
-        params = params_of(layer, self._layout)
-        sent = gather(self._shards, params * self._precision.reduce_bytes)
-        if self._shards.n > 1:
-            part = params * self._precision.reduce_bytes / self._layout.shard
-            sent += reduce_all(self._replicas, part)
-        return sent
-
-    def _neighbour(self) -> Sending:
-        layout = self._layout
-        if layout.pp == 1:
-            return NOTHING
-        n_bytes = self._model.blocks[0].input_bytes * self._training.micro_batch / layout.cp
-        # Ranks of tensor parallelism send a part each, and put them together where they arrive.
-        sent = send(self._gpus, layout.tp * layout.cp * layout.n_data, n_bytes / layout.tp)
-        return sent if layout.sp else sent + gather(self._tensor, n_bytes)
-
-    def _gradients(self, params: float) -> Sending:
-        """DDP and ZeRO: each gradient to all replicas; context parallel ranks are replicas too."""
-        layout = self._layout
-        n_bytes = params * self._precision.reduce_bytes
-        sent = NOTHING
-        if layout.shard == 1:
-            ranks = self._replicas if layout.cp == 1 else self._replicas_and_context()
-            sent = reduce_all(ranks, n_bytes)
-            if layout.zero == 2:
-                # Gradients that are cut cannot wait for the last micro-batch.
-                n_micro = self._training.batch // (layout.n_data * self._training.micro_batch)
-                sent += gather(ranks, n_bytes).times(n_micro - 1)
-        elif layout.cp > 1:
-            sent = reduce_all(self._context, n_bytes / layout.shard)
-        return sent
-
-    def _replicas_and_context(self) -> Group:
-        return group(self._gpus, self._layout.dp * self._layout.cp, self._layout.tp)
