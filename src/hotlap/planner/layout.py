@@ -70,7 +70,7 @@ class Layout:
             words.append(f"zero={self.zero}")
         if self.shard > 1 and not self.reshard:
             words.append("reshard=0")
-        if self.pp > 1 and self.schedule != "1f1b":
+        if self.pp > 1 and self.schedule == "gpipe":  # parts, v, say that it is interleaved
             words.append(f"schedule={self.schedule}")
         return " ".join(words or ["dp=1"])
 

@@ -22,7 +22,7 @@ from hotlap.records.plan import Alternative
 
 LONG_SEQUENCE = 16384
 """Tokens from which on context parallelism is tried."""
-MOST_MICRO = 64
+MOST_MICRO = 1024
 N_ALTERNATIVES = 8
 
 

@@ -119,7 +119,8 @@ class Tally:
             return
         part = self._current
         moved = (sum(map(_nbytes, read)) + sum(map(_nbytes, written))) / self._batch
-        self._widest = max(self._widest, moved)
+        if part is not self._parts[-1] and part is not self._loss:  # logits are counted apart
+            self._widest = max(self._widest, moved)
         if name in PRODUCTS:
             part.matmuls += PRODUCTS[name](read, written, inputs, self._batch)
         elif "scaled_dot_product" in name:

@@ -111,11 +111,8 @@ def _alternatives(alternatives: Sequence[Alternative]) -> Iterable[str]:
     yield "  other layouts"
     for one in alternatives[:N_ALTERNATIVES]:
         step = seconds(one.step_s) if one.step_s else "-"
-        how = f"micro-batch {one.micro_batch}, recompute {one.recompute}"
-        yield (
-            f"    {one.layout:<30} {how:<34} {step:>9} {one.memory_bytes / GIB:>6.1f} GiB  "
-            f"{one.reason}"
-        )
+        layout = f"{one.layout}, micro-batch {one.micro_batch}, recompute {one.recompute}"
+        yield f"    {layout:<64} {step:>8} {one.memory_bytes / GIB:>6.1f} GiB  {one.reason}"
 
 
 def _scaling(points: Sequence[ScalingPoint], here: int) -> Iterable[str]:
