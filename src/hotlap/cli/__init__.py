@@ -15,6 +15,7 @@ COMMANDS = {
     "time": "run a training command unchanged and say where its step goes",
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",
+    "plan": "predict memory, time and cost of a training on a cluster, and its best layout",
     "train": "train a recipe with every good practice, on one device or many",
     "submit": "run a command on a cluster's GPUs, without a job script",
     "queue": "your jobs: state, why they wait, when they start",

@@ -1,0 +1,226 @@
+"""`hotlap plan`: will it fit, how long, how much, on how many GPUs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hotlap.cli import options
+from hotlap.cli.plan_model import model_of, needed
+from hotlap.cli.plan_options import make_parser
+from hotlap.errors import UsageError
+from hotlap.planner.budget import Money, budget_gpu_hours, compute_optimal
+from hotlap.planner.cluster import KINDS, Gpus, check_precision
+from hotlap.planner.emit import Source, recipe_text, submit_line
+from hotlap.planner.layers import Model
+from hotlap.planner.layout import Layout, parse_layout
+from hotlap.planner.plan import Question, make_plan
+from hotlap.planner.precision import find_precision
+from hotlap.planner.training import Training
+from hotlap.records.plan import Plan
+from hotlap.records.run import Run
+
+
+def main(argv: Sequence[str]) -> int:
+    """Predict, and say so; 0 also where it does not fit, for that is an answer."""
+    arguments = make_parser().parse_args(argv)
+    options.check_json_target(arguments.json)
+    if arguments.list_gpus:
+        from hotlap.report.plan import render_gpus
+
+        print(render_gpus())
+        return 0
+    _check_targets(arguments)
+    asked, source = _question(arguments)
+    if arguments.run:
+        from hotlap.planner.runs import scale_by
+
+        asked = replace(asked, scale=scale_by(asked, _run(arguments, arguments.run)))
+    if arguments.check:
+        return _check(asked, arguments)
+    with _progress(asked):
+        plan = make_plan(asked)
+    options.write_result(arguments.json, plan)
+    _show(plan, asked, arguments)
+    if arguments.emit:
+        _emit(plan, asked, source, arguments.emit)
+    return 0
+
+
+@contextlib.contextmanager
+def _progress(asked: Question) -> Iterator[None]:
+    """A search may take seconds: say so on a terminal, and take it back."""
+    is_live = asked.layout is None and sys.stderr.isatty()
+    if is_live:
+        print("  looking for layouts …", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _check_targets(arguments: argparse.Namespace) -> None:
+    """What is written or looked up at the end is tried before anything is reckoned."""
+    path: Path | None = arguments.emit
+    if path is not None and (path.suffix != ".toml" or not path.parent.is_dir()):
+        raise UsageError(
+            f"--emit {path} cannot be written: name a file that ends in .toml, in a folder that is"
+        )
+    if arguments.budget:
+        budget_gpu_hours(arguments.budget, 1, 1.0, 1.0)
+
+
+def _show(plan: Plan, asked: Question, arguments: argparse.Namespace) -> None:
+    from hotlap.report.plan import render_budget, render_plan
+
+    if arguments.params:
+        from hotlap.report.plan import render_arithmetic
+
+        print(render_arithmetic(plan))
+    else:
+        print(render_plan(plan))
+    if arguments.budget:
+        hours = budget_gpu_hours(
+            arguments.budget, asked.gpus.n, plan.cluster.power_w, asked.money.pue
+        )
+        rate = plan.mfu.value * plan.cluster.peak_flops_per_s
+        flops = hours * 3600 * rate * asked.money.goodput
+        print(render_budget(plan, hours, flops, compute_optimal(flops)))
+
+
+def _check(asked: Question, arguments: argparse.Namespace) -> int:
+    from hotlap.planner.runs import check
+    from hotlap.report.plan import render_check
+
+    run = _run(arguments, arguments.check)
+    plan, rows = check(asked, run)
+    options.write_result(arguments.json, {"plan": plan, "checks": rows})
+    print(render_check(plan, run, rows))
+    return 0
+
+
+def _run(arguments: argparse.Namespace, name: str) -> Run:
+    return Run.read(options.open_store(arguments.runs_dir).find(name))
+
+
+def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
+    layout = parse_layout(plan.layout, asked.layout.recompute if asked.layout else "none")
+    layout = replace(layout, recompute=plan.training.recompute)  # type: ignore[arg-type]
+    path.write_text(recipe_text(plan, layout, source), encoding="utf-8")
+    print(f"\n  {path} holds the settings; it runs with\n    {submit_line(plan, str(path))}")
+
+
+def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
+    gpus = _gpus(arguments)
+    precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")
+    assumptions: list[str] = []
+    layout = _layout(arguments, gpus)
+    batch = _batch(arguments, layout, gpus)
+    micro = arguments.micro_batch or _micro(arguments, layout, batch)
+    training = Training(
+        batch,
+        micro,
+        precision,
+        optimizer,
+        overlaps=not arguments.no_overlap,
+        is_compiled=arguments.compile,
+        data_samples_per_s=arguments.data_rate,
+    )
+    find_precision(precision)
+    check_precision(gpus, precision)
+    model, source = model_of(arguments, precision)
+    money = Money(arguments.goodput, arguments.watts, arguments.pue, arguments.co2, arguments.price)
+    if arguments.params and not arguments.rate and (arguments.tokens or arguments.budget):
+        raise UsageError(
+            "--rate is not given; --params says nothing of how fast a GPU gets: give the FLOP/s of "
+            "one, or the model's sizes"
+        )
+    assumptions += _assumptions(arguments, model, money, gpus)
+    question = Question(
+        model,
+        gpus,
+        training,
+        layout,
+        arguments.recompute,
+        arguments.micro_batch,
+        _total_samples(arguments, model),
+        money,
+        arguments.margin,
+        arguments.rate,
+        assumptions=tuple(assumptions),
+    )
+    return question, source
+
+
+def _gpus(arguments: argparse.Namespace) -> Gpus:
+    kind, n = needed(arguments, "gpu"), needed(arguments, "gpus")
+    per_node = arguments.gpus_per_node
+    if per_node is None:
+        if n > 1 and not arguments.params:
+            raise UsageError("--gpus-per-node is not given; it decides how GPUs talk")
+        per_node = n
+    return Gpus(kind, n, per_node, arguments.interconnect or 0.0)
+
+
+def _layout(arguments: argparse.Namespace, gpus: Gpus) -> Layout | None:
+    if arguments.layout:
+        if arguments.recompute is None:
+            raise UsageError("--recompute is not given; with --layout it decides the memory")
+        return parse_layout(arguments.layout, arguments.recompute)
+    if arguments.params:
+        return Layout(dp=gpus.n, recompute=arguments.recompute or "none")
+    return None
+
+
+def _batch(arguments: argparse.Namespace, layout: Layout | None, gpus: Gpus) -> int:
+    if arguments.params:
+        return arguments.batch or (layout.n_data if layout else gpus.n)
+    batch: int = needed(arguments, "batch")
+    return batch
+
+
+def _micro(arguments: argparse.Namespace, layout: Layout | None, batch: int) -> int:
+    """Of a search it is the first to be tried; a given layout without accumulation has but one."""
+    if layout is None or arguments.params:
+        return 1
+    raise UsageError("--micro-batch is not given; with --layout it decides the memory")
+
+
+def _total_samples(arguments: argparse.Namespace, model: Model) -> float | None:
+    if arguments.epochs or arguments.dataset:
+        total: float = needed(arguments, "epochs") * needed(arguments, "dataset")
+        return total
+    if arguments.tokens:
+        if model.unit == "images":
+            raise UsageError("--tokens is for sequences; of images give --samples")
+        return float(arguments.tokens) / model.tokens_per_sample
+    return float(arguments.samples) if arguments.samples else None
+
+
+def _assumptions(
+    arguments: argparse.Namespace, model: Model, money: Money, gpus: Gpus
+) -> list[str]:
+    if arguments.params:
+        lines = ["activations and step time are not known from --params alone"]
+    else:
+        lines = [
+            f"{arguments.attention} attention, {'compiled' if arguments.compile else 'eager'}, "
+            f"communication {'waits' if arguments.no_overlap else 'overlaps with computing'}",
+            "MFU and HFU: attention in full (12·L·h·s a token), against the dense peak of "
+            f"{KINDS[gpus.kind].chip} at this precision; HFU counts what is computed again",
+        ]
+    if model.unit == "images":
+        lines.append("convolutions with channels last")
+    if arguments.tokens or arguments.samples or arguments.epochs:
+        lost = "nothing lost: 0.6 to 0.9 is seen in long runs" if money.goodput == 1 else "given"
+        lines.append(f"goodput {money.goodput:g} ({lost})")
+        watts = "given" if money.watts else "the chip's most, less is usual"
+        power = money.watts or gpus.chip.power_max_w
+        if power:
+            lines.append(f"{power:.0f} W a GPU ({watts}), PUE {money.pue:g}")
+    return lines

@@ -1,0 +1,116 @@
+"""The model that `hotlap plan` is asked about: sizes, a config.json, a factory, or a number."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hotlap.errors import UsageError
+from hotlap.planner.by_params import model_of as model_of_params
+from hotlap.planner.config_json import sizes_from_config
+from hotlap.planner.emit import Source
+from hotlap.planner.layers import Model
+from hotlap.planner.precision import find_precision
+from hotlap.planner.transformer import Arithmetic, TransformerSizes, transformer
+
+SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
+
+
+def needed(arguments: argparse.Namespace, name: str) -> Any:
+    """An option that has no default, because it decides the answer."""
+    value = getattr(arguments, name.replace("-", "_"))
+    if value is None:
+        raise UsageError(f"--{name} is not given; it decides the answer")
+    return value
+
+
+def model_of(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, Source]:
+    """The model as data, and where it came from."""
+    given = [name for name in SIZES if getattr(arguments, name)]
+    ways = [bool(arguments.model), bool(arguments.params), bool(given)]
+    if sum(ways) != 1:
+        raise UsageError(
+            "the model is given in one way: MODEL, --params, or --layers --hidden --heads --ffn "
+            f"--vocab; {'none' if not any(ways) else 'several'} of them was found"
+        )
+    if arguments.params:
+        return model_of_params(arguments.params), Source(None)
+    if arguments.model and not arguments.model.endswith(".json"):
+        return _traced(arguments, precision_name)
+    if arguments.model:
+        name, sizes = sizes_from_config(Path(arguments.model))
+    else:
+        name, sizes = "transformer", _sizes(arguments)
+    seq: int = needed(arguments, "seq")
+    if sizes.n_positions:
+        sizes = replace(sizes, n_positions=max(sizes.n_positions, seq))
+    precision = find_precision(precision_name)
+    how = Arithmetic(
+        precision.element_bytes,
+        precision.norm_bytes,
+        arguments.attention == "fused",
+        arguments.compile,
+    )
+    return transformer(name, sizes, seq, how), Source(sizes)
+
+
+def _sizes(arguments: argparse.Namespace) -> TransformerSizes:
+    for name in SIZES:
+        needed(arguments, name)
+    return TransformerSizes(
+        arguments.layers,
+        arguments.hidden,
+        arguments.heads,
+        arguments.ffn,
+        arguments.vocab,
+        n_kv_heads=arguments.kv_heads or 0,
+        is_gated=arguments.gated,
+        is_tied=not arguments.untied,
+        has_bias=not arguments.no_bias,
+        n_positions=0 if arguments.no_bias else 1,
+        n_experts=arguments.experts or 1,
+        experts_per_token=arguments.experts_per_token or 1,
+        n_decoder_layers=arguments.decoder_layers or 0,
+        has_dropout=arguments.dropout,
+    )
+
+
+def _traced(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, Source]:
+    from hotlap.planner.trace import Request
+    from hotlap.planner.tracing import traced
+
+    if bool(arguments.seq) == bool(arguments.image_size):
+        raise UsageError("a traced model takes sequences or images: give --seq or --image-size")
+    values = _arguments(arguments.arg)
+    autocast = {"bf16": "bf16", "fp16": "fp16", "fp8": "bf16"}.get(precision_name, "")
+    is_pure = precision_name in ("pure-bf16", "bf16-master", "bf16-master-fp32grad")
+    model = traced(
+        Request(
+            arguments.model,
+            values,
+            arguments.seq,
+            arguments.image_size,
+            arguments.channels,
+            autocast,
+            is_pure,
+            attention_is_causal=bool(arguments.seq),
+        )
+    )
+    return model, Source(None, arguments.model, values, arguments.image_size)
+
+
+def _arguments(words: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--arg is '{word}'; it is written key=value")
+        try:
+            values[key] = json.loads(text)
+        except ValueError:
+            values[key] = text
+    return values

@@ -1,0 +1,51 @@
+"""What hardware and software reach of their nominal rates: a few numbers with a meaning.
+
+They are fitted by `benchmarks/planner` on published measurements; none belongs to one cluster.
+Those measurements are of 2021 to 2023. The H200's two numbers are of 2026, from one GPU with torch
+2.11: products at 790 of 989 TFLOP/s, and GPT-2 124M compiled at 572,000 tokens/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+def _reaches() -> dict[str, float]:
+    return {"ampere": 0.81, "hopper": 0.67, "h200": 0.78}
+
+
+def _attention() -> dict[str, float]:
+    return {"ampere": 0.30, "hopper": 0.173, "h200": 0.35}
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Shares of nominal rates, and times that no data sheet has."""
+
+    product_reach: dict[str, float] = field(default_factory=_reaches)
+    """By generation: the share of the peak that large products reach, with clocks under load."""
+    other_reach: float = 0.7
+    """Of a generation that was not measured."""
+    attention_reach: dict[str, float] = field(default_factory=_attention)
+    """By generation: the share of the peak that fused attention reaches, of what is computed."""
+    other_attention: float = 0.25
+    """Of a generation that was not measured."""
+    convolution_reach: float = 0.5
+    """Convolutions, of what products reach: from ResNet-50 on one H200, 4,314 img/s eager and 6,227
+    compiled at batch 128 in bf16 with channels last."""
+    stream_reach: float = 0.67
+    """Element-wise kernels, of the memory's bandwidth."""
+    link_reach: float = 0.87
+    """Collectives inside a node, of the links' bandwidth."""
+    net_reach: float = 0.67
+    """Collectives between nodes, of the network's bandwidth."""
+    link_latency_s: float = 6.6e-6
+    """A hop inside a node."""
+    net_latency_s: float = 8.2e-6
+    """A hop between nodes."""
+    contention: float = 0.44
+    """How much of the time that communication hides behind computing is lost all the same."""
+    kernel_s: float = 39e-6
+    """The host's, to launch a kernel in eager mode."""
+    step_s: float = 0.43e-3
+    """The host's, once a step: zeroing, norms, logging."""

@@ -1,0 +1,74 @@
+"""How sure a predicted time is: every number of the calibration is unsure by so much.
+
+Each is moved up and down by itself, the step is predicted anew, and the changes add like errors do.
+So a number counts only where it decides: the host's speed where the GPU waits for it, the network's
+where nothing hides it. How unsure each is comes from published measurements and predictions fitted
+without them (`benchmarks/planner`). An interval holds nine of ten measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, log, sqrt
+
+from hotlap.planner.calibration import Calibration
+from hotlap.planner.step import step_time
+from hotlap.planner.work import StepWork
+from hotlap.records.plan import Value
+
+UNSURE = {
+    "product_reach": 0.10,
+    "attention_reach": 0.15,
+    "convolution_reach": 0.25,
+    "stream_reach": 0.15,
+    "link_reach": 0.15,
+    "net_reach": 0.30,
+    "link_latency_s": 0.50,
+    "net_latency_s": 0.50,
+    "contention": 0.50,
+    "kernel_s": 0.25,
+    "step_s": 1.00,
+}
+"""Half of a 90 % interval of each number, relative."""
+WHOLE = 0.14
+"""The same of what no number stands for: a machine or a program unlike others of its kind."""
+UNMEASURED = 0.20
+"""More, for a generation of GPUs that no measurement was of."""
+CALIBRATED = 0.35
+"""Of all that is left, where a Run of the same model on the same GPUs set the scale."""
+MEMORY = 0.06
+"""Of memory."""
+
+
+def step_interval(work: StepWork, by: Calibration, is_calibrated: bool = False) -> Value:
+    """Seconds of a step with its 90 % interval."""
+    value = step_time(work, by).total
+    ups, downs = [log(1 + WHOLE)], [log(1 + WHOLE)]
+    if work.generation not in by.product_reach:
+        ups.append(log(1 + UNMEASURED))
+        downs.append(log(1 + UNMEASURED))
+    for name, unsure in UNSURE.items():
+        changes = [log(step_time(work, _moved(by, name, f)).total / value) for f in _both(unsure)]
+        ups.append(max(0.0, *changes))
+        downs.append(max(0.0, *(-change for change in changes)))
+    share = CALIBRATED if is_calibrated else 1.0
+    up, down = (share * sqrt(sum(one**2 for one in some)) for some in (ups, downs))
+    return Value(value, value * exp(-down), value * exp(up))
+
+
+def _both(unsure: float) -> tuple[float, float]:
+    return 1 + unsure, 1 / (1 + unsure)
+
+
+def _moved(by: Calibration, name: str, factor: float) -> Calibration:
+    value = getattr(by, name)
+    if isinstance(value, dict):
+        moved = {key: one * factor for key, one in value.items()}
+        other = {"product_reach": "other_reach", "attention_reach": "other_attention"}[name]
+        return replace(by, **{name: moved, other: getattr(by, other) * factor})
+    return replace(by, **{name: value * factor})
+
+
+def around(value: float, half: float) -> Value:
+    """An interval that is symmetric in ratios: as likely so much more as so much less."""
+    return Value(value, value / (1 + half), value * (1 + half))

@@ -1,0 +1,191 @@
+"""Memory of one GPU by category, for the rank that needs most.
+
+Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198) for activations and pipelines,
+Rajbhandari et al. 2020 (https://arxiv.org/abs/1910.02054) for what is sharded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import ceil
+
+from hotlap.planner.layers import Layer, Model
+from hotlap.planner.layout import Layout
+from hotlap.planner.stages import Stage, distinct, params_of, stage_params, stages
+from hotlap.planner.training import Training
+
+GIB = 2**30
+CONTEXT_BYTES = 0.5 * GIB
+"""The CUDA context, its kernels and the workspaces of libraries."""
+COMMUNICATOR_BYTES = 0.25 * GIB
+"""NCCL's buffers, for each group of ranks that a rank belongs to."""
+FRAGMENTED_SHARE = 0.03
+"""Of all that the allocator hands out: rounding, and segments that nothing else fits in."""
+BUCKET_BYTES = 2 * 25 * 2**20
+"""DDP sends gradients in parcels; two are under way where they are no views of the gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Of one rank; they add up."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    buffers: float
+    unsharded: float
+    """FSDP: groups of blocks that are gathered at a time. Autocast: weights cast for computing."""
+    communication: float
+    context: float
+    fragmentation: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return float(sum(getattr(self, field.name) for field in fields(self)))
+
+    @property
+    def states(self) -> float:
+        """Weights, gradients and optimizer."""
+        return self.weights + self.gradients + self.optimizer
+
+
+def training_memory(model: Model, training: Training, layout: Layout) -> Bytes:
+    """Of the rank that needs most."""
+    every = stages(model, layout)
+    ranks = [_training_rank(stage, model, training, layout) for stage in distinct(every)]
+    return max(ranks, key=lambda one: one.total)
+
+
+def evaluation_memory(model: Model, training: Training, layout: Layout) -> Bytes:
+    """Weights and what one layer needs at a time; nothing is kept for a backward."""
+    every = stages(model, layout)
+    ranks = [_evaluation_rank(stage, model, training, layout) for stage in distinct(every)]
+    return max(ranks, key=lambda one: one.total)
+
+
+def _training_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
+    precision = training.precision
+    params = stage_params(stage, model, layout)
+    replicas = layout.dp
+    held = params / layout.shard
+    optimizer = held * training.optimizer_bytes / (replicas if layout.zero >= 1 else 1)
+    if layout.offload:
+        optimizer = 0.0
+    gradients = held * precision.gradient_bytes / (replicas if layout.zero >= 2 else 1)
+    activations, peak_logits = _activations(stage, model, training, layout)
+    parts = {
+        "weights": held * precision.weight_bytes,
+        "gradients": gradients,
+        "optimizer": optimizer,
+        "activations": activations,
+        "logits": peak_logits,
+        "buffers": float(model.buffer_bytes),
+        "unsharded": _unsharded(stage, training, layout),
+        "communication": _communication(layout),
+    }
+    return _rounded(parts)
+
+
+def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
+    precision = training.precision
+    b = training.micro_batch / layout.cp
+    logits = model.logits_bytes * b / layout.tp if stage.is_last else 0.0
+    parts = {
+        "weights": stage_params(stage, model, layout) / layout.shard * precision.weight_bytes,
+        "gradients": 0.0,
+        "optimizer": 0.0,
+        "activations": model.widest_bytes * b,
+        "logits": logits / 2,
+        "buffers": float(model.buffer_bytes),
+        "unsharded": _unsharded(stage, training, layout) / 2,
+        "communication": _communication(layout),
+    }
+    return _rounded(parts)
+
+
+def _rounded(parts: dict[str, float]) -> Bytes:
+    allocated = sum(parts.values()) - parts["communication"]
+    return Bytes(**parts, context=CONTEXT_BYTES, fragmentation=FRAGMENTED_SHARE * allocated)
+
+
+def layer_kept(layer: Layer, layout: Layout, b: float) -> float:
+    """Bytes that one layer keeps of one micro-batch."""
+    if layout.recompute == "full":
+        return layer.input_bytes * b / layout.cp / layout.sequence_cut
+    kept = layer.kept_selective if layout.recompute == "selective" else layer.kept
+    return (kept.whole / layout.sequence_cut + kept.cut / layout.tp) * b / layout.cp
+
+
+def _activations(
+    stage: Stage, model: Model, training: Training, layout: Layout
+) -> tuple[float, float]:
+    """What micro-batches under way keep, and the logits of the one at the loss."""
+    b = float(training.micro_batch)
+    kept = sum(layer_kept(layer, layout, b) * n for layer, n in stage.blocks)
+    total = kept * in_flight_micro_batches(stage, training, layout)
+    plain = Layout(tp=layout.tp, cp=layout.cp, sp=layout.sp)
+    if layout.recompute == "full" and stage.blocks:
+        # One block at a time is whole again while its backward runs.
+        total += max(layer_kept(layer, plain, b) for layer, _ in stage.blocks)
+    total += sum(layer_kept(layer, plain, b) for layer in stage.ends)
+    logits = model.logits_bytes * b / layout.cp / layout.tp if stage.is_last else 0.0
+    return total, logits
+
+
+def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) -> float:
+    """Micro-batches whose activations a stage holds at a time, in units of its whole share."""
+    n_micro = max(1, training.batch // (layout.n_data * training.micro_batch))
+    if layout.pp == 1:
+        return 1.0
+    if layout.schedule == "gpipe":
+        return float(n_micro)
+    if layout.v > 1:
+        # In parts: those that go in before the first comes back, and the one that is turned round.
+        parts = 2 * (layout.pp - stage.index - 1) + (layout.v - 1) * layout.pp + 1
+        return min(float(n_micro * layout.v), float(parts)) / layout.v
+    return float(min(n_micro, layout.pp - stage.index))
+
+
+def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
+    precision = training.precision
+    compute_bytes = precision.copy_bytes or precision.weight_bytes
+    largest = max(params_of(layer, layout) for layer, _ in stage.layers)
+    if layout.shard > 1:
+        # One block computes while the next is gathered; the gradients of one wait to be sent.
+        return largest * (2 * compute_bytes + precision.reduce_bytes)
+    if precision.copy_bytes:
+        total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+        return total * precision.copy_bytes
+    return 0.0
+
+
+def _communication(layout: Layout) -> float:
+    sizes = (layout.dp, layout.shard, layout.tp, layout.cp, layout.pp, layout.ep)
+    n_groups = sum(size > 1 for size in sizes)
+    buckets = BUCKET_BYTES if layout.dp > 1 and layout.shard == 1 else 0
+    return n_groups * COMMUNICATOR_BYTES + buckets
+
+
+def largest_micro_batch(
+    model: Model, training: Training, layout: Layout, limit_bytes: float
+) -> int:
+    """The most samples a backward that fit; 0 where not even one does."""
+
+    def fits(b: int) -> bool:
+        one = replace(training, micro_batch=b, batch=max(training.batch, b * layout.n_data))
+        return training_memory(model, one, layout).total <= limit_bytes
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while fits(high):
+        low, high = high, 2 * high
+        if high > 2**22:
+            break
+    while high - low > 1:
+        middle = ceil((low + high) / 2)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

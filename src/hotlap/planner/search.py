@@ -1,0 +1,203 @@
+"""Look for the layout with the shortest step that fits, and say why the others lost.
+
+What is tried: tensor parallel inside a node, pipelines plain and interleaved, context parallel for
+long sequences, expert parallel, replicas with and without ZeRO, full and hybrid sharding, each
+recomputation, micro-batches by powers of two. Memory is cheap to predict and comes first; only
+layouts that fit are timed. The optimizer goes to the host only where nothing fits otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from hotlap.planner.calibration import Calibration
+from hotlap.planner.cluster import Gpus
+from hotlap.planner.layers import Model
+from hotlap.planner.layout import RECOMPUTE, Layout, Recompute, refusal
+from hotlap.planner.memory import training_memory
+from hotlap.planner.predict import Prediction, Scale, predict
+from hotlap.planner.training import Training
+from hotlap.records.plan import Alternative
+
+LONG_SEQUENCE = 16384
+"""Tokens from which on context parallelism is tried."""
+MOST_MICRO = 1024
+N_ALTERNATIVES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best layout and the others, best first."""
+
+    best: Prediction | None
+    others: tuple[Alternative, ...]
+    n_tried: int
+    n_fitting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is given, and so not searched."""
+
+    model: Model
+    gpus: Gpus
+    training: Training
+    recompute: Recompute | None
+    micro_batch: int | None
+    limit_bytes: float
+    by: Calibration
+    scale: Scale
+
+
+def search(space: Space) -> Found:
+    """Every layout that the model allows."""
+    found = _search(space, layouts(space))
+    if found.best is None:
+        offloaded = (replace(layout, offload=1) for layout in layouts(space) if layout.shard > 1)
+        with_host = _search(space, offloaded)
+        return with_host if with_host.best else found
+    return found
+
+
+def search_like(space: Space, layout: Layout) -> Prediction | None:
+    """The best that keeps a layout's tensor, context and pipeline parallelism."""
+    kept = (layout.tp, layout.cp, layout.pp)
+    same = (one for one in layouts(space) if (one.tp, one.cp, one.pp) == kept)
+    return _search(space, same).best
+
+
+def _search(space: Space, candidates: Iterable[Layout]) -> Found:
+    fitting: list[Prediction] = []
+    closest: dict[str, tuple[float, Layout, Training]] = {}
+    n_tried = 0
+    for layout in candidates:
+        for training in trainings(space, layout):
+            fits = False
+            # What is computed again costs time: the first that fits is the fastest of them.
+            for recompute in (space.recompute,) if space.recompute else RECOMPUTE:
+                n_tried += 1
+                one = replace(layout, recompute=recompute)
+                needed = training_memory(space.model, training, one).total
+                needed += space.scale.memory_bytes
+                if needed <= space.limit_bytes:
+                    fits = True
+                    by, scale = space.by, space.scale
+                    fitting.append(predict(space.model, space.gpus, training, one, by, scale))
+                    break
+                if needed < closest.get(family(one), (float("inf"),))[0]:
+                    closest[family(one)] = (needed, one, training)
+            if not fits:
+                break  # nor do larger micro-batches
+    fitting.sort(key=lambda one: one.step_s)
+    best = fitting[0] if fitting else None
+    others = (*_slower(fitting), *_too_large(closest, fitting, space.limit_bytes))
+    return Found(best, others[:N_ALTERNATIVES], n_tried, len(fitting))
+
+
+def layouts(space: Space) -> Iterator[Layout]:
+    """All ways to cut the model over all GPUs; what is computed again is left open."""
+    model, n = space.model, space.gpus.n
+    inside = min(space.gpus.per_node, n)
+    for tp in _divisors(inside) if model.n_heads else [1]:
+        for cp in _contexts(model, n // tp):
+            for pp in _divisors(n // (tp * cp)):
+                n_data = n // (tp * cp * pp)
+                for shape in _data_layouts(n_data, max(1, inside // tp), model.n_experts, pp > 1):
+                    for v in (1, 2, 4) if pp > 1 else (1,):
+                        yield replace(
+                            shape, tp=tp, cp=cp, pp=pp, v=v, sp=int(tp > 1),
+                            schedule="interleaved" if v > 1 else "1f1b",
+                        )  # fmt: skip
+
+
+def _contexts(model: Model, n: int) -> list[int]:
+    if model.tokens_per_sample < LONG_SEQUENCE or model.n_heads is None:
+        return [1]
+    return [cp for cp in _divisors(n) if cp <= 8]
+
+
+def _data_layouts(n: int, inside: int, n_experts: int, is_pipeline: bool) -> Iterator[Layout]:
+    """A pipeline's stages keep what they gather: to do it again each micro-batch costs too much."""
+    experts = [ep for ep in _divisors(n) if n_experts % ep == 0] if n_experts > 1 else [1]
+    for ep in experts:
+        yield Layout(dp=n, ep=ep)
+        if n == 1:
+            continue
+        yield Layout(dp=n, ep=ep, zero=1)
+        yield Layout(shard=n, ep=ep, reshard=0)
+        if not is_pipeline:
+            yield Layout(dp=n, ep=ep, zero=2)
+            yield Layout(shard=n, ep=ep)
+        if 1 < inside < n and n % inside == 0:
+            yield Layout(dp=n // inside, shard=inside, ep=ep, reshard=int(not is_pipeline))
+
+
+def trainings(space: Space, layout: Layout) -> Iterator[Training]:
+    """The micro-batches that a layout allows."""
+    micro = space.micro_batch or 1
+    while micro <= (space.micro_batch or min(MOST_MICRO, space.training.batch)):
+        if not refusal(layout, space.model, space.gpus.n, space.training.batch, micro):
+            yield replace(space.training, micro_batch=micro)
+        micro *= 2
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def family(layout: Layout) -> str:
+    """Layouts that differ in more than details: one alternative of each is shown."""
+    return str(replace(layout, v=1, schedule="1f1b", reshard=1, zero=0))
+
+
+def _slower(fitting: list[Prediction]) -> Iterator[Alternative]:
+    seen = {family(fitting[0].layout)} if fitting else set()
+    for one in fitting[1:]:
+        if family(one.layout) in seen:
+            continue
+        seen.add(family(one.layout))
+        yield Alternative(
+            str(one.layout),
+            one.training.micro_batch,
+            one.layout.recompute,
+            one.step_s,
+            one.memory_bytes,
+            True,
+            why_slower(one, fitting[0]),
+        )
+
+
+def why_slower(one: Prediction, best: Prediction) -> str:
+    """The cause that grew most."""
+    names = {
+        "products": "products",
+        "streams": "memory traffic",
+        "communication": "communication",
+        "bubble": "the pipeline's bubble",
+        "host": "launches",
+    }
+    grown = {name: getattr(one.time, name) - getattr(best.time, name) for name in names}
+    worst = max(grown, key=lambda name: grown[name])
+    slower = 100 * (one.step_s / best.step_s - 1)
+    share = 100 * getattr(one.time, worst) / one.time.total
+    return f"{slower:.0f} % slower: {names[worst]} {share:.0f} % of its step"
+
+
+def _too_large(
+    closest: dict[str, tuple[float, Layout, Training]],
+    fitting: list[Prediction],
+    limit_bytes: float,
+) -> Iterator[Alternative]:
+    fits = {family(one.layout) for one in fitting}
+    for needed, layout, training in sorted(closest.values(), key=lambda one: one[0]):
+        if family(layout) not in fits:
+            yield Alternative(
+                str(layout),
+                training.micro_batch,
+                layout.recompute,
+                None,
+                needed,
+                False,
+                f"needs {needed / 2**30:.1f} GiB, {limit_bytes / 2**30:.1f} are there",
+            )

@@ -1,0 +1,75 @@
+"""Which layers each rank of a pipeline holds; without one, a single stage holds them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+from hotlap.planner.layers import Layer, Model
+from hotlap.planner.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The layers of one rank, equal neighbours as one with their number."""
+
+    index: int
+    layers: tuple[tuple[Layer, int], ...]
+    is_first: bool
+    is_last: bool
+
+    @property
+    def blocks(self) -> tuple[tuple[Layer, int], ...]:
+        """Without what stands before and after the blocks."""
+        return self.layers[int(self.is_first) : len(self.layers) - self.is_last]
+
+    @property
+    def ends(self) -> tuple[Layer, ...]:
+        """What stands before and after the blocks."""
+        return tuple(layer for layer, _ in self.layers[:1] * self.is_first) + tuple(
+            layer for layer, _ in self.layers[-1:] * self.is_last
+        )
+
+
+def stages(model: Model, layout: Layout) -> tuple[Stage, ...]:
+    """Blocks are shared out as evenly as they go, in order; the first has the stem."""
+    return _stages(model, layout.pp, layout.v)
+
+
+@lru_cache(maxsize=512)
+def _stages(model: Model, pp: int, v: int) -> tuple[Stage, ...]:
+    n_parts = pp * v
+    borders = [round(i * len(model.blocks) / n_parts) for i in range(n_parts + 1)]
+    made = []
+    for rank in range(pp):
+        held: list[Layer] = [model.stem] if rank == 0 else []
+        for part in range(rank, n_parts, pp):
+            held += model.blocks[borders[part] : borders[part + 1]]
+        if rank == pp - 1:
+            held.append(model.head)
+        layers = tuple((layer, len(list(same))) for layer, same in groupby(held))
+        made.append(Stage(rank, layers, rank == 0, rank == pp - 1))
+    return tuple(made)
+
+
+@lru_cache(maxsize=512)
+def distinct(every: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages that are alike in what they hold, once each: the first, the last, some between."""
+    seen: dict[tuple[object, ...], Stage] = {}
+    for stage in every:
+        seen.setdefault((stage.is_first, stage.is_last, stage.layers), stage)
+    return tuple(seen.values())
+
+
+def params_of(layer: Layer, layout: Layout) -> float:
+    """Of a layer, on one rank of tensor and expert parallelism, before any sharding."""
+    cut = layer.n_params_cut / layout.tp
+    return layer.n_params + cut + layer.n_params_expert / (layout.tp * layout.ep)
+
+
+def stage_params(stage: Stage, model: Model, layout: Layout) -> float:
+    """Of a rank of this stage, before any sharding."""
+    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+    # The output layer is the embedding where one rank holds both; a pipeline needs it twice.
+    return total - (model.tied_params / layout.tp if layout.pp == 1 else 0.0)

@@ -1,0 +1,123 @@
+"""The time of a step by cause, from its work and a calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hotlap.planner.calibration import Calibration
+from hotlap.planner.links import Sending
+from hotlap.planner.work import Pass, StageWork, StepWork
+
+COMPILED_KERNELS = 0.35
+"""Of the launches that are left when a model is compiled."""
+JITTER = 4
+"""How sharply the slower of GPU and host decides: 4 makes two that are equal 19 % slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step; they add up."""
+
+    products: float
+    """Products of matrices and attention."""
+    streams: float
+    """What is bound by memory bandwidth, the update included."""
+    communication: float
+    """That nothing hides, or that slows what hides it."""
+    bubble: float
+    """Waiting for the other stages of a pipeline."""
+    host: float
+    """The GPU waits for its host."""
+    data: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The whole step."""
+        return (
+            self.products + self.streams + self.communication + self.bubble + self.host + self.data
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Micro:
+    """One micro-batch through a stage, forward and backward."""
+
+    products: float
+    streams: float
+    communication: float
+    host: float
+    backward: float
+
+    @property
+    def total(self) -> float:
+        return self.products + self.streams + self.communication + self.host
+
+
+def step_time(work: StepWork, by: Calibration) -> StepTime:
+    """The slowest stage sets the pace; the others' first and last micro-batches are the bubble."""
+    micros = [_micro(stage, work, by) for stage in work.stages]
+    slowest = max(range(len(micros)), key=lambda i: micros[i].total)
+    micro, stage = micros[slowest], work.stages[slowest]
+    others = sum(n * m.total for n, m in zip(work.n_alike, micros, strict=True)) - micro.total
+    bubble = others / work.v if work.pp > 1 else 0.0
+    n = work.n_micro
+    neighbour = 2 * _seconds(stage.neighbour, by) * work.v
+    waits = neighbour * (n + (work.pp - 1) / work.v) if work.pp > 1 else 0.0
+    gradients = _hidden(_seconds(stage.gradients, by), micro.backward, work.overlaps, by)
+    update = max(one.update_stream_s for one in work.stages) / by.stream_reach
+    return StepTime(
+        products=n * micro.products,
+        streams=n * micro.streams + update + stage.update_host_s,
+        communication=n * micro.communication + gradients + waits,
+        bubble=bubble,
+        host=n * micro.host + by.step_s,
+    )
+
+
+def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
+    reach = by.product_reach.get(work.generation, by.other_reach)
+    attention = by.attention_reach.get(work.generation, by.other_attention)
+    passes = (stage.forward, stage.backward)
+    convolution = reach * by.convolution_reach
+    products = [
+        p.product_s / reach + p.convolution_s / convolution + p.attention_s / attention
+        for p in passes
+    ]
+    streams = [p.stream_s / by.stream_reach for p in passes]
+    busy = [a + b for a, b in zip(products, streams, strict=True)]
+    waits = [_waits(p, seconds, work, by) for p, seconds in zip(passes, busy, strict=True)]
+    launches = sum(p.n_kernels for p in passes) * (COMPILED_KERNELS if work.is_compiled else 1)
+    on_gpu = sum(busy) + sum(waits)
+    return _Micro(
+        sum(products),
+        sum(streams),
+        sum(waits),
+        _with_host(on_gpu, launches * by.kernel_s) - on_gpu,
+        busy[1],
+    )
+
+
+def _with_host(on_gpu: float, on_host: float) -> float:
+    """The later of the two at every moment of a micro-batch: more than the larger sum of both."""
+    larger = max(on_gpu, on_host)
+    ratio = min(on_gpu, on_host) / larger
+    return float(larger * (1 + ratio**JITTER) ** (1 / JITTER))
+
+
+def _waits(one: Pass, busy_s: float, work: StepWork, by: Calibration) -> float:
+    sharded = _hidden(_seconds(one.shard, by), busy_s, work.overlaps, by)
+    return _seconds(one.tensor, by) + sharded + _seconds(one.first_shard, by)
+
+
+def _hidden(sent_s: float, behind_s: float, overlaps: bool, by: Calibration) -> float:
+    """What of a communication shows that runs beside computing."""
+    if not overlaps:
+        return sent_s
+    hidden = min(sent_s, behind_s)
+    return sent_s - hidden + by.contention * hidden
+
+
+def _seconds(sent: Sending, by: Calibration) -> float:
+    # Links and network work at the same time on different parts of a message.
+    moving = max(sent.link_s / by.link_reach, sent.net_s / by.net_reach)
+    return moving + sent.link_hops * by.link_latency_s + sent.net_hops * by.net_latency_s

@@ -1,0 +1,249 @@
+"""Counts what a traced forward does, by the layer that does it.
+
+Every operation below autograd passes through a dispatch mode: products by their sizes, all else by
+the bytes it reads and writes. What autograd keeps passes through its hooks for saved tensors; a
+storage that several operations keep is counted once, parameters not at all.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hotlap.planner.layers import Attention, Kept, Layer, Matmul
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+ROUNDED_TO = 512
+"""Bytes; CUDA's allocator hands out multiples of it."""
+
+
+@dataclass(slots=True)
+class _Part:
+    name: str
+    n_params: int = 0
+    matmuls: list[Matmul] = field(default_factory=list)
+    attentions: list[Attention] = field(default_factory=list)
+    traffic_bytes: float = 0.0
+    n_kernels: int = 0
+    kept_bytes: float = 0.0
+    input_bytes: float = 0.0
+
+
+class Tally:
+    """A context in which a model's forward is counted: a stem, its blocks, a head, a loss."""
+
+    def __init__(
+        self, model: nn.Module, blocks: list[nn.Module], batch: int, is_causal: bool
+    ) -> None:
+        self._batch, self._is_causal = batch, is_causal
+        self._model, self._blocks = model, blocks
+        self._parts = [_Part("stem"), *(_Part(type(b).__name__) for b in blocks), _Part("head")]
+        self._loss = _Part("loss")
+        self._current = self._parts[0]
+        held = (*model.parameters(), *model.buffers())
+        self._own = {_place(tensor) for tensor in held}
+        self._seen = set(self._own)
+        self._alive: list[Any] = []
+        self._stack = ExitStack()
+        self._output_bytes = self._widest = 0.0
+        self._count_parameters()
+
+    def _count_parameters(self) -> None:
+        owned: set[int] = set()
+        for part, block in zip(self._parts[1:-1], self._blocks, strict=True):
+            for parameter in block.parameters():
+                if id(parameter) not in owned:
+                    owned.add(id(parameter))
+                    part.n_params += parameter.numel()
+        rest = [p for p in self._model.parameters() if id(p) not in owned]
+        # What stands in the module's order before its blocks is the stem's, the rest the head's.
+        order = [id(p) for p in self._model.parameters()]
+        first = min((order.index(i) for i in owned), default=len(order))
+        for parameter in rest:
+            is_stem = order.index(id(parameter)) < first
+            self._parts[0 if is_stem else -1].n_params += parameter.numel()
+
+    def __enter__(self) -> Tally:
+        import torch
+
+        for index, block in enumerate(self._blocks):
+            self._hook(index, block)
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda saved: saved)
+        self._stack.enter_context(hooks)
+        self._stack.enter_context(_dispatch_mode(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _hook(self, index: int, block: nn.Module) -> None:
+        def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            part = self._current = self._parts[index + 1]
+            tensors = _tensors((args, kwargs))
+            part.input_bytes = max((_nbytes(t) for t in tensors), default=0) / self._batch
+
+        def after(*_: Any) -> None:
+            if index == len(self._blocks) - 1:
+                self._current = self._parts[-1]
+
+        handles = (
+            block.register_forward_pre_hook(before, with_kwargs=True),
+            block.register_forward_hook(after),
+        )
+        for handle in handles:
+            self._stack.callback(handle.remove)
+
+    def begin_loss(self, output: torch.Tensor) -> None:
+        """The model is done: what follows is the loss."""
+        self._current = self._loss
+        self._output_bytes = float(_nbytes(output)) / self._batch
+
+    def _save(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        key = _place(tensor)
+        if key not in self._seen:
+            self._seen.add(key)
+            self._alive.append(storage)  # an address is used again once its storage is gone
+            size = -(-storage.nbytes() // ROUNDED_TO) * ROUNDED_TO
+            self._current.kept_bytes += size / self._batch
+        return tensor
+
+    def operation(self, name: str, is_view: bool, inputs: Any, outputs: Any) -> None:
+        """One operation below autograd."""
+        read, written = _tensors(inputs), _tensors(outputs)
+        if is_view or not written or name in FREE:
+            return
+        part = self._current
+        moved = (sum(map(_nbytes, read)) + sum(map(_nbytes, written))) / self._batch
+        if part is not self._parts[-1] and part is not self._loss:  # logits are counted apart
+            self._widest = max(self._widest, moved)
+        if name in PRODUCTS:
+            part.matmuls += PRODUCTS[name](read, written, inputs, self._batch)
+        elif "scaled_dot_product" in name:
+            part.attentions.append(_attention(read, self._is_causal))
+        elif self._is_of_weights(read):
+            # Backward keeps them, but they are weights in another type: no activations.
+            self._seen |= {_place(tensor) for tensor in written}
+            self._alive += written
+        else:
+            part.traffic_bytes += moved
+        part.n_kernels += 1
+
+    def _is_of_weights(self, read: list[Any]) -> bool:
+        """A cast of weights for autocast: it does not grow with the batch, and is counted apart."""
+        return bool(read) and all(_place(tensor) in self._own for tensor in read)
+
+    @property
+    def logits_bytes(self) -> float:
+        """Of a sample: the output, what the loss keeps of it, and its gradient."""
+        return self._output_bytes + 2 * self._loss.kept_bytes
+
+    @property
+    def widest_bytes(self) -> float:
+        """What the operation reads and writes that needs most."""
+        return self._widest
+
+    def layers(self) -> list[Layer]:
+        """The stem, the blocks and the head with the loss."""
+        head = self._parts[-1]
+        head.traffic_bytes += self._loss.traffic_bytes
+        head.n_kernels += self._loss.n_kernels
+        return [_layer(part) for part in self._parts]
+
+
+def _layer(part: _Part) -> Layer:
+    kept = Kept(part.kept_bytes)
+    return Layer(
+        part.name, part.n_params, 0, 0, tuple(part.matmuls), tuple(part.attentions),
+        traffic_bytes=part.traffic_bytes, traffic_cut_bytes=0.0, n_kernels=part.n_kernels,
+        kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
+    )  # fmt: skip
+
+
+def _dispatch_mode(tally: Tally) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Listener(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            outputs = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            tally.operation(name, _is_view(func), (args, kwargs or {}), outputs)
+            return outputs
+
+    return Listener()
+
+
+def _tensors(value: Any) -> list[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
+
+
+def _place(tensor: torch.Tensor) -> int:
+    """Of its storage: the same for all views of it."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _is_view(func: Any) -> bool:
+    """Whether nothing moves: what it returns is its input, seen otherwise."""
+    aliases = [returned.alias_info for returned in func._schema.returns]
+    return bool(aliases) and all(one is not None and not one.is_write for one in aliases)
+
+
+FREE = ("empty", "empty_like", "empty_strided", "zeros", "arange", "lift_fresh", "_unsafe_view")
+"""Operations that move nothing worth counting."""
+
+
+def _linear(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
+    """mm and addmm: the last two tensors are the factors."""
+    left, right = read[-2], read[-1]
+    return [Matmul(left.shape[0] / batch, right.shape[1], left.shape[1])]
+
+
+def _batched(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
+    left, right = read[-2], read[-1]
+    n, rows, inner = left.shape
+    return [Matmul(rows / batch, right.shape[2], inner, groups=n)]
+
+
+def _convolution(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
+    image, weight, output = read[0], read[1], written[0]
+    is_transposed, groups = inputs[0][6], inputs[0][8]
+    if is_transposed:
+        image, output = output, image
+    window = weight[0].numel()
+    channels = output.shape[1] // groups
+    rows = output.numel() // output.shape[1] / batch
+    return [
+        Matmul(rows, channels, window, groups=groups, input_elements=image.numel() / batch / groups)
+    ]
+
+
+PRODUCTS = {
+    "mm": _linear,
+    "addmm": _linear,
+    "bmm": _batched,
+    "baddbmm": _batched,
+    "convolution": _convolution,
+}
+
+
+def _attention(read: list[Any], is_causal: bool) -> Attention:
+    query, key = read[0], read[1]
+    return Attention(query.shape[2], key.shape[2], query.shape[1], query.shape[3], is_causal, True)
