@@ -12,6 +12,7 @@ from slurm_cluster import Cluster
 from hotlap.cli import main
 from hotlap.errors import UsageError
 from hotlap.records.job import Ask
+from hotlap.report.clusters import render_cluster
 from hotlap.slurm.catalogue import SHIPPED, find_cluster, profile_paths
 from hotlap.slurm.profile import parse_profile, read_profile
 from hotlap.slurm.profile_text import flatten, to_toml
@@ -173,3 +174,13 @@ def test_a_profile_that_is_out_of_date_is_told_value_by_value(
         "qos.gone: the cluster has no such QoS",
         "qos.qos_gpu-dev.max_hours is 3 in the profile; the cluster says 2",
     ]
+
+
+def test_what_is_second_hand_is_said_to_be() -> None:
+    sure = parse_profile(SMALL, "sure.toml")
+    doubtful = parse_profile(
+        SMALL.replace("date = 2026-11-15", "date = 2026-11-15\nconfirmed = false"), "doubtful.toml"
+    )
+    assert "second-hand" not in render_cluster(sure, flatten(sure))
+    assert "second-hand" in render_cluster(doubtful, flatten(doubtful))
+    assert parse_profile(to_toml(doubtful), "again.toml").sources == doubtful.sources

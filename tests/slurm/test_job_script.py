@@ -58,7 +58,7 @@ REQUESTS = {
         command=("torchrun", "train.py"),
         launcher="node",
         resources=dataclasses.replace(TWO_NODES, tasks_per_node=1, cpus_per_task=96),
-        surroundings=Surroundings(venv="/work/my venv"),
+        surroundings=Surroundings(venv="/project/my venv"),
     ),
     "container": dataclasses.replace(
         PLAIN,

@@ -102,6 +102,17 @@ def write_result(path: Path | None, value: Any) -> None:
     write_json(path, value)
 
 
+def above_zero(text: str) -> float:
+    """A number above zero, and none that is a slip of the keyboard."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e5:
+        raise argparse.ArgumentTypeError(f"'{text}' was found; a number above zero is expected")
+    return value
+
+
 def positive(text: str) -> int:
     """A whole number above zero."""
     return _whole(text, 1, "a whole number above zero")

@@ -160,7 +160,7 @@ def _add_resources(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpus", type=_counts, default=(1,), metavar="N[,N…]", help="in all; a list is many jobs"
     )
-    group.add_argument("--hours", type=_hours, metavar="T", help="the time limit")
+    group.add_argument("--hours", type=options.above_zero, metavar="T", help="the time limit")
     group.add_argument("--gpu", metavar="KIND", help="as h100, or v100-32gb")
     group.add_argument("--cluster", metavar="NAME", help="(default: the one that is here)")
     group.add_argument("--gpus-per-node", type=options.positive, metavar="N")
@@ -189,7 +189,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mail", metavar="ADDRESS")
     group.add_argument("--directive", action="append", default=[], metavar="--OPTION[=VALUE]")
     group.add_argument("--requeue", action="store_true", help="come back after limit or preemption")
-    group.add_argument("--requeue-before", type=_hours, default=3.0, metavar="MINUTES")
+    group.add_argument("--requeue-before", type=options.above_zero, default=3.0, metavar="MINUTES")
     group.add_argument("--attempts", type=options.positive, default=50, metavar="N")
     measure = group.add_mutually_exclusive_group()
     measure.add_argument("--tune", action="store_true", help="`hotlap tune` the command there")
@@ -199,16 +199,6 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
 
 def _counts(text: str) -> tuple[int, ...]:
     return tuple(options.positive(part) for part in text.split(","))
-
-
-def _hours(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e5:
-        raise argparse.ArgumentTypeError(f"'{text}' was found; a number above zero is expected")
-    return value
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -139,16 +139,6 @@ def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"'{text}' was found; a number above zero is expected")
-    return value
-
-
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = options.Parser(
         prog="hotlap tune",
@@ -160,13 +150,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "the same effect in its source.",
     )
     parser.add_argument(
-        "--budget", type=_minutes, default=15.0, metavar="MIN", help="minutes to take (15)"
+        "--budget",
+        type=options.above_zero,
+        default=15.0,
+        metavar="MIN",
+        help="minutes to take (15)",
     )
     parser.add_argument(
         "--objective", choices=("time", "memory", "energy"), default="time", help="what to better"
     )
     parser.add_argument(
-        "--memory-limit", type=_minutes, metavar="GIB", help="peak memory that is not exceeded"
+        "--memory-limit",
+        type=options.above_zero,
+        metavar="GIB",
+        help="peak memory that is not exceeded",
     )
     parser.add_argument(
         "--allow",

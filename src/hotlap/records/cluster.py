@@ -18,7 +18,9 @@ class Source:
     where: str
     """An address, or the commands that said so."""
     date: str
-    """The day it was read, as 2026-11-15."""
+    """The day of the values, as 2026-11-15."""
+    confirmed: bool = True
+    """Whether each of the values was read there, on that day; else they are second-hand."""
 
 
 @dataclass(frozen=True, slots=True)

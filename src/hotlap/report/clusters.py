@@ -29,13 +29,13 @@ def render_cluster(cluster: Cluster, values: Mapping[str, Any]) -> str:
         if table and key.rpartition(".")[0] != table:
             lines.append("")
         table = key.rpartition(".")[0]
-        source = numbers[cluster.provenance[key]]
-        lines.append(f"  {key:<{width}}  {_text(value)} [{source}]")
+        lines.append(f"  {key:<{width}}  {_text(value)} [{numbers[cluster.provenance[key]]}]")
     lines.append("")
-    lines += [
-        f"  [{numbers[name]}] {source.where} ({source.date})"
-        for name, source in cluster.sources.items()
-    ]
+    for name, source in cluster.sources.items():
+        doubt = "" if source.confirmed else ", second-hand: not all of it was read there"
+        lines.append(f"  [{numbers[name]}] {source.where} ({source.date}{doubt})")
+    if not all(source.confirmed for source in cluster.sources.values()):
+        lines += ["", "  `hotlap clusters check` compares these values with the live cluster."]
     return "\n".join(lines)
 
 

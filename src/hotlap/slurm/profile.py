@@ -83,7 +83,7 @@ def _sources(tables: Any) -> dict[str, Source]:
     found = {}
     for name, inner in _mapping("sources", tables).items():
         key = f"sources.{name}"
-        _refuse_unknown(f"{key}.", _mapping(key, inner), ("where", "date"))
+        _refuse_unknown(f"{key}.", _mapping(key, inner), ("where", "date", "confirmed"))
         plain = {k: v.isoformat() if isinstance(v, date) else v for k, v in inner.items()}
         found[name] = from_json(Source, plain, key)
         try:

@@ -35,6 +35,8 @@ def to_toml(cluster: Cluster) -> str:
     for name, source in cluster.sources.items():
         lines += ["", f"[sources.{_key(name)}]", f"where = {_toml(source.where)}"]
         lines.append(f"date = {source.date}")
+        if not source.confirmed:
+            lines.append("confirmed = false")
     values = flatten(cluster)
     by_table: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for key in values:

@@ -20,7 +20,7 @@
 unset ${!SLURM_STEP@} ${!SLURM_CPU_BIND@} ${!TORCHELASTIC_@} ${!PET_@}
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 cd -- /work || exit 1
-source '/work/my venv/bin/activate' || exit 1
+source '/project/my venv/bin/activate' || exit 1
 
 # srun does not take these over by itself since Slurm 22.05.
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
