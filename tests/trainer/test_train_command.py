@@ -10,13 +10,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from training import TIMEOUT_S, TINY, environment, losses, make_tokens, train, words_of
+from training import (
+    HERE,
+    TIMEOUT_S,
+    TINY,
+    begin,
+    environment,
+    losses,
+    make_tokens,
+    train,
+    words_of,
+)
 
 from hotlap.data.idx import find_idx_folder
 from hotlap.data.tokens import prepare_text
 from hotlap.errors import UsageError
+from hotlap.trainer.checkpoint import damage
 
+LATE_WRITER = str(HERE / "late_writer.py")
 PACKAGE = "dataset-fashion-mnist"
+LEARNING_S = 900
+"""Two minutes on cores of its own; other tests may have them."""
 
 
 def hotlap_train(
@@ -50,11 +64,12 @@ def test_a_training_is_a_run_like_any_other(tmp_path: Path) -> None:
     assert (tmp_path / "training" / "weights.safetensors").is_file()
 
 
+@pytest.mark.timeout(LEARNING_S + 60)
 def test_a_gpt_learns_a_real_text(tmp_path: Path) -> None:
     """Python's own reference: the frequency of its bytes alone would give a loss of 2.67."""
     prepare_text(Path(pydoc_data.topics.__file__), tmp_path / "tokens")
     changes = ("precision=fp32", "device=cpu", "width=64", "steps=250", "validate_every=1000")
-    done = hotlap_train(tmp_path, "gpt-small-text", *changes)
+    done = hotlap_train(tmp_path, "gpt-small-text", *changes, timeout=LEARNING_S)
     assert done.returncode == 0, done.stderr
     assert validation_figures(tmp_path)[-1]["loss"] < 1.8
 
@@ -69,10 +84,10 @@ def fashion_mnist() -> None:
         find_idx_folder("")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(LEARNING_S + 60)
 def test_a_resnet_learns_fashion_mnist_on_a_cpu(tmp_path: Path) -> None:
     fashion_mnist()
-    done = hotlap_train(tmp_path, "resnet18-fashion-cpu", "log_steps=100", timeout=880)
+    done = hotlap_train(tmp_path, "resnet18-fashion-cpu", "log_steps=100", timeout=LEARNING_S)
     assert done.returncode == 0, done.stderr
     assert validation_figures(tmp_path)[-1]["top1"] >= 0.88
 
@@ -105,6 +120,18 @@ def test_a_test_of_settings_begins_anew_and_leaves_nothing_to_go_on_from(tmp_pat
     assert (tmp_path / "training" / "weights.safetensors").stat().st_mtime_ns == weights
 
 
+def test_a_checkpoint_that_is_written_late_on_one_rank_holds_nobody_up(tmp_path: Path) -> None:
+    tokens = f"data.path={make_tokens(tmp_path / 'tokens')}"
+    process = begin(
+        tmp_path, tokens, "batch=4", "checkpoint_steps=4", n_ranks=2, program=(LATE_WRITER, "0.5")
+    )
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, errors[-3000:]
+    assert len(losses(tmp_path)) == 20
+    newest = tmp_path / "training" / "checkpoints" / "step-00000020"
+    assert not damage(newest)
+
+
 @pytest.mark.parametrize("is_looked_for", [True, False])
 def test_parameters_may_be_unused_in_some_steps_where_they_are_looked_for(
     tmp_path: Path, is_looked_for: bool
@@ -115,12 +142,17 @@ def test_parameters_may_be_unused_in_some_steps_where_they_are_looked_for(
     done = subprocess.run(
         [*words, f"find_unused_parameters={str(is_looked_for).lower()}"],
         cwd=tmp_path,
-        env=environment() | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"},
+        env=environment() | {"PYTHONPATH": with_folder(tmp_path)},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
     assert (done.returncode == 0) == is_looked_for, done.stderr[-3000:]
+
+
+def with_folder(folder: Path) -> str:
+    """Where Python looks for modules, and this folder."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
 NOW_AND_THEN = """

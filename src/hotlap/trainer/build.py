@@ -77,6 +77,9 @@ class Training:
     """Ranks that hold the other layers; None where this one holds all."""
     cpu_group: Any
     """All ranks, talking over the CPU; None for one process."""
+    writing_group: Any
+    """The same for checkpoints. They are written beside the training, by a thread that talks when
+    it likes: in one group, its words and the loop's would be taken for one another."""
     watch: Watch
     """Over ranks that stand still."""
 
@@ -184,9 +187,8 @@ def build(settings: TrainSettings, started: Started) -> Training:
         data_group=_data_group(layout, mesh),
         figures_group=_figures_group(layout, mesh),
         stages_group=mesh["pp"].get_group() if mesh is not None and pipeline else None,
-        cpu_group=dist.new_group(backend="gloo", timeout=timedelta(seconds=settings.mesh.timeout_s))
-        if launch.world_size > 1
-        else None,
+        cpu_group=_cpu_group(settings, launch),
+        writing_group=_cpu_group(settings, launch),
         watch=Watch(started, settings.mesh.stall_s, settings.mesh.timeout_s),
     )
 
@@ -209,6 +211,12 @@ def _bare(stages: list[nn.Module]) -> nn.Module:
     """What the optimizer and checkpoints see of the stages of this rank."""
     inside = [getattr(one, "module", one) for one in stages]  # of what replicates them
     return inside[0] if len(inside) == 1 else merged(inside)
+
+
+def _cpu_group(settings: TrainSettings, launch: Launch) -> Any:
+    if launch.world_size == 1:
+        return None
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=settings.mesh.timeout_s))
 
 
 def _data_group(layout: Layout, mesh: DeviceMesh | None) -> Any:

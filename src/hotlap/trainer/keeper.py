@@ -25,7 +25,7 @@ class Keeper:
             self._output.keep_checkpoints,
             self._output.asynchronous,
             progress.say,
-            training.cpu_group,
+            training.writing_group,
         )
         self._last_ns, self._last_step = now_ns(), 0
 
@@ -76,7 +76,8 @@ class Keeper:
             # Ranks that were not there when it was written keep the generators they have.
             if not name.startswith("random.") or name in there
         }
-        load(newest, wanted, is_alone=self._t.cpu_group is None, group=self._t.cpu_group)
+        group = self._t.writing_group
+        load(newest, wanted, is_alone=group is None, group=group)
         found = read_state(newest)
         place = Place(found["step"], found["epoch"], found["batch"])
         self._put(wanted, place.step)
