@@ -46,3 +46,5 @@ class Thresholds:
     """Share of its matrix rate that a GPU reaches on that network."""
     least_appetite_share: float = 1.0
     """Of the images that a GPU could train on, which the host should be able to bring."""
+    least_data_share: float = 0.1
+    """Of a step that waits for data: below it other things matter more."""

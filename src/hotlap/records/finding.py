@@ -9,6 +9,7 @@ from typing import Literal
 from hotlap.errors import RecordError
 from hotlap.records.codec import from_json, read_json, write_json
 from hotlap.records.machine import Machine
+from hotlap.records.run import Run
 
 DIAGNOSIS_SCHEMA = 1
 
@@ -39,6 +40,8 @@ class Diagnosis:
     machine: Machine
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    run: Run | None = None
+    """Of the command that was run, where there was one."""
     schema: int = field(default=DIAGNOSIS_SCHEMA)
 
     def write(self, path: Path) -> None:

@@ -7,6 +7,7 @@ from hotlap.doctor.rules import (
     arch_list,
     bf16_emulated,
     busy_host,
+    command_failed,
     compile_disabled,
     cpu_capability,
     cpu_instructions,
@@ -33,11 +34,13 @@ from hotlap.doctor.rules import (
     infiniband_down,
     known_bad,
     links_slow,
+    loader_workers,
     locked_memory,
     loose_environment,
     mig,
     nccl_missing,
     no_compiler,
+    no_step,
     no_visible_gpu,
     numa_far,
     open_files,
@@ -111,4 +114,9 @@ RULES: tuple[Rule, ...] = (
     gpudirect.RULE,
     exchange_wrong.RULE,
     links_slow.RULE,
+    # how a command ended
+    command_failed.RULE,
+    no_step.RULE,
+    # the data of a training
+    loader_workers.RULE,
 )
