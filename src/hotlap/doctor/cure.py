@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from hotlap.doctor.training import Training
 from hotlap.levers import LEVERS
@@ -32,7 +33,8 @@ def lever_cure(training: Training, name: str, value: str | None = None) -> str:
     chosen = value or _first_value(lever, training)
     edits = [describe(edit) for edit in lever.edit(chosen, training.workload)]
     asked = f"{name}={chosen}" if chosen != "on" else name
-    text = f"`hotlap tune --only {name}` proves it, `hotlap run --levers {asked}` has it"
+    allow = f" --allow {name}" if lever.changes == "maths" else ""
+    text = f"`hotlap tune --only {name}{allow}` proves it, `hotlap run --levers {asked}` has it"
     return f"{text}; the same in the source: {'; '.join(edits)}" if edits else text
 
 
@@ -48,7 +50,7 @@ def place(site: Site | None) -> str:
     return f"{site.file if path.startswith(os.pardir) else path}:{site.line}"
 
 
-def places(sites: list[Site], most: int = 3) -> str:
+def places(sites: Iterable[Site | None], most: int = 3) -> str:
     """Several lines."""
     told = list(dict.fromkeys(place(site) for site in sites))
     more = f" and {len(told) - most} more" if len(told) > most else ""

@@ -19,7 +19,7 @@ def install(watch: Watch) -> None:
     calls = _Calls(watch)
     watch.session.on_training_call = calls.see
     _backwards(watch)
-    _scaler(watch)
+    _updates(watch)
     _mode(watch)
 
 
@@ -134,18 +134,12 @@ def _backwards(watch: Watch) -> None:
     autograd.backward = backward
 
 
-def _scaler(watch: Watch) -> None:
+def _updates(watch: Watch) -> None:
     import torch.optim.optimizer as optimizer_module
 
-    counts = {"n_scaled": 0, "n_updates": 0, "n_without_gradient": 0, "n_parameters": 0}
-    watch.facts["updates"] = lambda: counts
-    scaler = watch.torch.amp.GradScaler
-    step = scaler.step
-
-    @functools.wraps(step)
-    def scaled(*args: Any, **kwargs: Any) -> Any:
-        counts["n_scaled"] += 1
-        return step(*args, **kwargs)
+    counts = {"n_updates": 0, "n_without_gradient": 0, "n_parameters": 0}
+    scaled = _Scaled(watch)
+    watch.facts["updates"] = lambda: {**counts, **scaled.told()}
 
     def updating(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not counts["n_updates"]:
@@ -154,8 +148,39 @@ def _scaler(watch: Watch) -> None:
             counts["n_without_gradient"] = sum(p.grad is None for p in parameters)
         counts["n_updates"] += 1
 
-    scaler.step = scaled
     optimizer_module.register_optimizer_step_pre_hook(updating)
+
+
+class _Scaled:
+    """Updates of gradient scalers, and those that found gradients which are not finite.
+
+    A fused optimizer is called in any case and skips the update by itself. What was found lies on
+    the device, and is summed up there until the end.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.n, self.skipped = 0, dict[Any, Any]()
+        kind = watch.torch.amp.GradScaler
+        original = kind.update
+
+        @functools.wraps(original)
+        def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            self.n += 1
+            watch.try_to(self._add, scaler)
+            return original(scaler, *args, **kwargs)
+
+        kind.update = update
+
+    def _add(self, scaler: Any) -> None:
+        for state in scaler._per_optimizer_states.values():
+            for device, found in state["found_inf_per_device"].items():
+                sum_so_far = self.skipped.get(device)
+                self.skipped[device] = found.clone() if sum_so_far is None else sum_so_far + found
+
+    def told(self) -> dict[str, int]:
+        """How many there were."""
+        most = max((int(found.item()) for found in self.skipped.values()), default=0)
+        return {"n_scaled": self.n, "n_skipped": most}
 
 
 def _mode(watch: Watch) -> None:
