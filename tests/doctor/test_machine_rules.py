@@ -124,3 +124,11 @@ def test_a_rule_is_asked_only_where_what_it_needs_is_known() -> None:
     fake_run = object.__new__(Run)
     _, notes = examine(Case(recorded("cpu_node"), fake_run), rules)
     assert "of_a_run" in notes[0]
+
+
+def test_the_documentation_lists_every_rule_with_its_first_sentence() -> None:
+    listed = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    for rule in RULES:
+        text = importlib.import_module(f"hotlap.doctor.rules.{rule.name}").__doc__ or ""
+        first = " ".join(text.split("\n\n")[0].split())
+        assert f"- `{rule.name}`: {first}\n" in listed

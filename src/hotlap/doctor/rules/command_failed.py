@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
+from hotlap.doctor.cure import n_of
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.records.finding import Finding
@@ -19,7 +20,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
     if run is None or run.status in ("ok", "cut"):
         return
     n_steps = run.steps.measured + run.steps.warmup
-    after = f"after {n_steps} steps" if n_steps else "before its first step"
+    after = f"after {n_of(n_steps, 'step')}" if n_steps else "before its first step"
     yield Finding(
         NAME,
         "error",

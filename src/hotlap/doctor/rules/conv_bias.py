@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hotlap.doctor.cure import places
 from hotlap.doctor.rule import Case, training_rule
-from hotlap.doctor.script import keyword
+from hotlap.doctor.script import is_constant, keyword
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
@@ -22,7 +22,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     sites = [
         file.site(call)
         for file, call in training.script.calls("Conv1d", "Conv2d", "Conv3d")
-        if keyword(call, "bias") is None
+        if not is_constant(keyword(call, "bias"), False)
     ]
     yield Finding(
         NAME,

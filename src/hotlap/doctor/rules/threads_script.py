@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import places, without
+from hotlap.doctor.cure import n_of, places, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -29,7 +29,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     yield Finding(
         NAME,
         "advice",
-        f"the script computes in {n_threads} threads on {workload.n_cpus} CPUs",
+        f"the script computes in {n_of(n_threads, 'thread')} on {workload.n_cpus} CPUs",
         (f"torch.set_num_threads at {places(sites)}",),
         without(share * (1.0 - n_threads / workload.n_cpus)),
         f"{places(sites)}: torch.set_num_threads({workload.n_cpus}), or leave it out",
