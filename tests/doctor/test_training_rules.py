@@ -58,19 +58,32 @@ def as_told(training: Training, facts: dict[str, Any]) -> Training:
 
 
 class Clinic:
-    """Runs each script once, however many pairs have it."""
+    """Runs each script once, however many pairs have it; and again to confirm what it found.
+
+    Other work on the machine can make any phase of a short run look long. A finding that was not
+    expected counts if a second run of the script has it too.
+    """
 
     def __init__(self, forked: Forked) -> None:
         self._forked, self._visits = forked, dict[tuple[str, int], Visit]()
 
-    def visit(self, text: str, n_ranks: int = 1) -> Visit:
+    def visit(self, text: str, n_ranks: int = 1, again: bool = False) -> Visit:
         key = (text, n_ranks)
-        if key not in self._visits:
+        if key not in self._visits or again:
             self._visits[key] = self._forked.visit(text, STEPS, n_ranks)
         return self._visits[key]
 
-    def examine(self, pair: Pair, has_fault: bool) -> tuple[Finding, ...]:
-        visit = self.visit(written(pair.base, pair.fault if has_fault else pair.twin), pair.n_ranks)
+    def findings(self, pair: Pair, has_fault: bool) -> tuple[Finding, ...]:
+        expected = {pair.rule} if has_fault else set()
+        found = self._examine(pair, has_fault, again=False)
+        if {finding.rule for finding in found} <= expected:
+            return found
+        before = {finding.rule for finding in found}
+        return tuple(f for f in self._examine(pair, has_fault, again=True) if f.rule in before)
+
+    def _examine(self, pair: Pair, has_fault: bool, again: bool) -> tuple[Finding, ...]:
+        text = written(pair.base, pair.fault if has_fault else pair.twin)
+        visit = self.visit(text, pair.n_ranks, again)
         assert visit.training is not None
         machine = "gpu_node" if pair.on_gpu else pair.machine
         facts = {**(GPU if pair.on_gpu else {}), **(pair.told if has_fault else pair.twin_told)}
@@ -94,7 +107,7 @@ def named(pair: Pair) -> str:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=named)
 def test_a_rule_fires_on_its_fault_and_no_other_rule_does(clinic: Clinic, pair: Pair) -> None:
-    found = clinic.examine(pair, has_fault=True)
+    found = clinic.findings(pair, has_fault=True)
     assert {finding.rule for finding in found} == {pair.rule}
     for finding in found:
         assert finding.severity in SEVERITIES
@@ -107,7 +120,7 @@ def test_a_rule_fires_on_its_fault_and_no_other_rule_does(clinic: Clinic, pair: 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=named)
 def test_nothing_fires_on_the_twin_without_the_fault(clinic: Clinic, pair: Pair) -> None:
-    assert clinic.examine(pair, has_fault=False) == ()
+    assert clinic.findings(pair, has_fault=False) == ()
 
 
 def test_every_rule_on_a_training_has_a_case() -> None:
@@ -118,13 +131,13 @@ def test_every_rule_on_a_training_has_a_case() -> None:
 @pytest.mark.parametrize("name", WELL_TUNED)
 def test_a_well_tuned_script_has_no_finding_above_a_note(clinic: Clinic, name: str) -> None:
     base, edits = WELL_TUNED[name]
-    found = clinic.examine(Pair("none", base, fault=edits), has_fault=True)
+    found = clinic.findings(Pair("none", base, fault=edits), has_fault=True)
     assert [finding for finding in found if finding.severity != "note"] == []
 
 
 def finding_of(clinic: Clinic, rule: str) -> tuple[Finding, Training]:
     pair = next(pair for pair in PAIRS if pair.rule == rule)
-    (finding,) = clinic.examine(pair, has_fault=True)
+    (finding,) = clinic.findings(pair, has_fault=True)
     training = clinic.visit(written(pair.base, pair.fault), pair.n_ranks).training
     assert training is not None
     return finding, as_told(training, pair.told)
@@ -185,7 +198,7 @@ def test_gains_follow_from_what_was_measured(clinic: Clinic) -> None:
 
 def test_a_large_gain_comes_first(clinic: Clinic) -> None:
     edits = {**SLOW, OPTIMIZER: "torch.optim.AdamW(model.parameters(), lr=1e-4)"}
-    found = clinic.examine(Pair("none", "plain", fault=edits), has_fault=True)
+    found = clinic.findings(Pair("none", "plain", fault=edits), has_fault=True)
     gains = [finding.gain for finding in found if finding.gain is not None]
     assert found[0].rule == "loader_workers"
     assert gains == sorted(gains, reverse=True)
