@@ -1,4 +1,7 @@
-"""`hotlap doctor`: what this machine is, what it can do, and what is set wrong."""
+"""`hotlap doctor`: what this machine is, what it can do, and what is set wrong.
+
+With a command, also what limits its step, what each cure is worth, and which lever or edit it is.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,12 @@ from hotlap.cli import options
 from hotlap.errors import UsageError
 from hotlap.records.severity import SEVERITIES
 
+STEPS = 50
+"""Of a command: enough for figures that are steady to some percent."""
+
 if TYPE_CHECKING:
     from hotlap.distributed.between_ranks import Measured
+    from hotlap.doctor.visit import Visit
     from hotlap.machine.probe import Prober
     from hotlap.records.ceilings import Ceilings
     from hotlap.records.finding import Diagnosis
@@ -31,7 +38,7 @@ SETTLE_S = 3.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Look at the machine; 1 where a finding is as severe as --fail-on says."""
+    """Look at the machine and at a command; 1 where a finding is as severe as --fail-on says."""
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
     try:
@@ -45,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     if not arguments.quiet:
         from hotlap.report.doctor import render_diagnosis
 
-        print(render_diagnosis(diagnosis))
+        # A command's standard output stays its own.
+        print(render_diagnosis(diagnosis), file=sys.stderr if arguments.command else sys.stdout)
     return int(_is_failed(diagnosis, arguments.fail_on))
 
 
@@ -72,8 +80,21 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     parts = prober.probe(arguments.data, None if arguments.no_measure else effort)
     ceilings = None if arguments.no_measure else _ceilings(parts, arguments, prober, between)
     machine = Machine(*parts, ceilings, tuple(prober.notes))
-    findings, notes = examine(Case(machine))
-    return Diagnosis(__version__, machine, findings, notes)
+    visit = _visit(arguments)
+    case = Case(machine, visit.run, visit.training, visit.what_was_seen) if visit else Case(machine)
+    findings, notes = examine(case)
+    return Diagnosis(__version__, machine, findings, notes, case.run)
+
+
+def _visit(arguments: argparse.Namespace) -> Visit | None:
+    """A short run of the command, if there is one."""
+    if not arguments.command:
+        return None
+    from hotlap.doctor.visit import visit_command
+
+    if not arguments.quiet:
+        _progress(f"running the command for {arguments.steps} steps")
+    return visit_command(arguments.command, arguments.runs_dir, arguments.steps, arguments.warmup)
 
 
 def _ceilings(
@@ -118,8 +139,12 @@ def _is_failed(diagnosis: Diagnosis, fail_on: str | None) -> bool:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = options.Parser(
         prog="hotlap doctor",
+        usage="hotlap doctor [options] [[--] COMMAND …]",
         description="Say what this machine is (System, Software, Stack), what it can really do, "
-        "and what is set wrong. Nothing is changed.",
+        "and what is set wrong. With a training command, run it for some steps and say what limits "
+        "it, what each cure is worth, and which lever or edit it is. Nothing is changed.",
+        epilog="COMMAND is a script (train.py --lr 0.1) or any program (torchrun …); everything "
+        "from its first word on is its own. It runs here and is ended after its steps.",
     )
     parser.add_argument("--quick", action="store_true", help="measure for 10 seconds, not 60")
     parser.add_argument(
@@ -143,13 +168,40 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     options.add_json(parser)
+    parser.add_argument(
+        "--steps",
+        type=options.positive,
+        default=STEPS,
+        metavar="N",
+        help=f"of a command: end it after N measured steps (default: {STEPS})",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=options.not_negative,
+        metavar="N",
+        help="of a command: leave its first N steps out of the figures (default: a tenth, 1 to 10)",
+    )
+    options.add_runs_dir(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
-    if arguments.command:
-        raise UsageError(
-            "`hotlap doctor` looks at the machine and takes no command yet; "
-            "`hotlap time COMMAND` says where the command's step goes"
-        )
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    arguments.command = tuple(words)
+    _check_command(arguments.command)
     if not arguments.data.is_dir():
         raise UsageError(f"--data {arguments.data} is no folder; name the one that holds the data")
     return arguments
+
+
+def _check_command(command: tuple[str, ...]) -> None:
+    """Before a minute goes into the machine: can it be started, and by whom?"""
+    if not command:
+        return
+    from hotlap.chronometer.launch import resolve
+    from hotlap.distributed.between_ranks import find_rank
+
+    resolve(command)
+    if find_rank() is not None:
+        raise UsageError(
+            "`hotlap doctor COMMAND` was started as one rank of many; "
+            "write the launcher into the command: hotlap doctor -- torchrun … train.py"
+        )

@@ -1,10 +1,11 @@
 """What a rule is: a name, what it needs to know, and a function from a case to findings.
 
-    Case      all that is known when the doctor looks: the Machine always, a Run where there is one
+    Case      all that is known when the doctor looks: the Machine always; of a command the Run, and
+              the Training (Run, Workload, habits, source) where steps of it were measured
     Rule      one thing that may be wrong; its file's docstring says what and why
 
-A rule that needs what a case does not have is not asked. What later rules read (a profile, a
-script's syntax tree) becomes one more field of the Case and one more word in `needs`.
+A rule that needs what a case does not have is not asked. What later rules read (a profile) becomes
+one more field of the Case and one more word in `needs`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hotlap.doctor.thresholds import Thresholds
+from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
 from hotlap.records.machine import Machine
 from hotlap.records.run import Run
 from hotlap.records.system import Gpu
 
-Need = Literal["machine", "run"]
+Need = Literal["machine", "run", "training"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     machine: Machine
     run: Run | None = None
+    training: Training | None = None
+    what_was_seen: str = ""
+    """Of a command that made no step: what it did instead."""
 
     def has(self, need: Need) -> bool:
         """Whether this part of a case is known."""
@@ -67,6 +72,18 @@ class Rule:
     name: str
     check: Check
     needs: tuple[Need, ...] = ("machine",)
+
+
+def training_rule(
+    name: str, check: Callable[[Training, Case, Thresholds], Iterable[Finding]]
+) -> Rule:
+    """A rule on a command whose steps were measured."""
+
+    def check_training(case: Case, limits: Thresholds) -> Iterable[Finding]:
+        assert case.training is not None
+        return check(case.training, case, limits)
+
+    return Rule(name, check_training, needs=("training",))
 
 
 def is_on(value: str | None) -> bool:

@@ -46,3 +46,66 @@ class Thresholds:
     """Share of its matrix rate that a GPU reaches on that network."""
     least_appetite_share: float = 1.0
     """Of the images that a GPU could train on, which the host should be able to bring."""
+    least_data_share: float = 0.15
+    """Of a step that waits for data: below it other things matter more."""
+    most_workers_per_cpu: float = 2.0
+    """Loader workers that wait for a disk may be more than the CPUs, up to this."""
+    least_call_share: float = 0.03
+    """Of a step that calls from one place take: below it they are not worth an edit."""
+    least_per_step: float = 0.5
+    """Calls a step: what is done in every second step or more is done in the step."""
+    least_habit_per_step: float = 0.1
+    """Calls a step: what is done once an epoch is no habit, though an epoch may be short here."""
+    least_transfer_share: float = 0.02
+    """Of a step that copies batches to the device."""
+    least_padding: float = 0.25
+    """Of a batch: some padding comes with any batch of sequences."""
+    least_opens_per_sample: float = 0.5
+    """Files: from here on samples lie in files of their own, or in pairs."""
+    least_compute_share: float = 0.3
+    """Of a step in forward and backward, for faster kernels to matter."""
+    least_scaled: int = 20
+    """Scaled updates: the first ones look for the scale and may be skipped."""
+    most_skipped: float = 0.15
+    """Of the scaled updates; a healthy training skips one in thousands, and the first few."""
+    least_layer_size: int = 64
+    """Smaller layers are bound by memory, whatever their sizes are divided by."""
+    tile: int = 8
+    """What 16-bit tensor cores want sizes to be multiples of."""
+    vocabulary_tile: int = 64
+    """The same for the largest product of a language model."""
+    least_depthwise: float = 0.3
+    """Of the convolutions, for the network to be called depthwise."""
+    least_convolutions: int = 3
+    """Fewer are hardly what a step is spent on."""
+    least_growth_bytes: float = 4096.0
+    """A step, without ever shrinking."""
+    few_shapes: int = 2
+    """Sizes of inputs: the usual one, and that of an epoch's last batch."""
+    most_benchmarked: int = 5
+    """Sizes of inputs in a short run; each is timed anew."""
+    least_compiled_modules: int = 20
+    """Of a model: smaller ones gain little from being compiled."""
+    least_recompiles: int = 3
+    """The first change of a size has torch compile once more, for any size; that is as it should
+    be."""
+    least_optimizer_share: float = 0.15
+    """Of the step."""
+    least_other_share: float = 0.2
+    """Of the step: a loop has some code of its own."""
+    least_steps: int = 20
+    """For a word about how steps differ."""
+    most_mean_over_median: float = 2.5
+    """Of step times; on a machine that is shared others' work makes some steps twice as long."""
+    least_cpus_per_thread: int = 2
+    """Allocated CPUs for each thread, to call threads few."""
+    least_straggling: float = 0.2
+    """Of the step, that the slowest rank has more to do than the mean."""
+    enough_for_norm: int = 32
+    """Samples from which a batch norm has good statistics by itself."""
+    most_unused_memory: float = 0.5
+    """Of the GPU's memory at the peak: below it a larger batch fits."""
+    low_mfu: float = 0.1
+    """Common models reach 0.2 to 0.5."""
+    low_power: float = 0.4
+    """Of the limit; an idle GPU draws a tenth of it, a busy one most."""

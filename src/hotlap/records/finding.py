@@ -8,6 +8,7 @@ from pathlib import Path
 from hotlap.errors import RecordError
 from hotlap.records.codec import from_json, read_json, write_json
 from hotlap.records.machine import Machine
+from hotlap.records.run import Run
 from hotlap.records.severity import Severity
 
 DIAGNOSIS_SCHEMA = 1
@@ -34,6 +35,8 @@ class Diagnosis:
     machine: Machine
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    run: Run | None = None
+    """Of the command that was run, where there was one."""
     schema: int = field(default=DIAGNOSIS_SCHEMA)
 
     def write(self, path: Path) -> None:

@@ -1,12 +1,14 @@
-"""The doctor's diagnosis as plain text: System, Software, Stack, ceilings, findings."""
+"""The doctor's diagnosis as plain text: the Machine, the command that was run, the findings."""
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from hotlap.records.ceilings import Ceiling, Ceilings, Exchange
 from hotlap.records.finding import Diagnosis, Finding
+from hotlap.records.run import PHASES, Run
 from hotlap.records.software import Software, Stack
 from hotlap.records.system import Cpu, Gpu, System
 from hotlap.report.terminal import quantity, seconds, size
@@ -27,6 +29,8 @@ def render_diagnosis(diagnosis: Diagnosis) -> str:
     lines += _section("Software", _software(machine.software))
     lines += _section("Stack", _stack(machine.stack))
     lines += _ceilings(machine.ceilings)
+    if diagnosis.run is not None:
+        lines += _section("Command", _command(diagnosis.run))
     lines += _findings(diagnosis.findings)
     notes = (*machine.notes, *diagnosis.notes)
     lines += ["", *(f"note: {note}" for note in notes)] if notes else []
@@ -245,6 +249,23 @@ def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
             f"  {name:<{CEILING_WIDTH}} {rate:>14}  of the bus at {size(large.n_bytes)}; "
             f"{seconds(small.median_s)} for {size(small.n_bytes)}"
         )
+
+
+def _command(run: Run) -> Rows:
+    """A short run of it: what its step does."""
+    yield "ran", shlex.join(run.command)
+    n_steps = f"{run.steps.measured} steps measured after {run.steps.warmup} of warm-up"
+    yield "ended", f"status {run.status}, exit code {run.exit_code}; {n_steps} (Run {run.id})"
+    if run.step_s is None or run.phases_s is None:
+        return
+    rate = f", {quantity(run.samples_per_s)} samples/s" if run.samples_per_s else ""
+    yield "step", f"{seconds(run.step_s.mean)}{rate}: {run.verdict}"
+    mean = run.step_s.mean or 1.0
+    phases = {name: getattr(run.phases_s, name) for name in PHASES}
+    words = (f"{name} {100 * value / mean:.0f} %" for name, value in phases.items() if value)
+    yield "phases", ", ".join(words)
+    if run.flops.mfu is not None:
+        yield "MFU", f"{100 * run.flops.mfu:.1f} %"
 
 
 def _findings(findings: Sequence[Finding]) -> list[str]:

@@ -26,10 +26,16 @@ from hotlap.chronometer.session import SKIP_FLOPS_VARIABLE
 from hotlap.errors import RecordError
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.lever import Lever
-from hotlap.levers.common.workload import Events, Workload, read_events
+from hotlap.levers.common.workload import (
+    Events,
+    Workload,
+    phases_of,
+    read_events,
+    waits_for_host,
+)
 from hotlap.records.ladder import Fingerprint, State, Trial
 from hotlap.records.rank import RankRecord
-from hotlap.records.run import PHASES, Run
+from hotlap.records.run import Run
 
 TRIAL_VARIABLE = "HOTLAP_TRIAL"
 """Marks every process of a trial, also one that left its process group."""
@@ -211,7 +217,7 @@ def _trial(
         samples_per_s=rate,
         samples_per_step=_samples_per_step(run),
         phases_s=phases_of(run),
-        waits_for_host=_waits_for_host(ranks),
+        waits_for_host=waits_for_host(ranks),
         losses=losses,
         device_peak_bytes=run.memory.device_peak_bytes if run else None,
         host_peak_bytes=run.memory.host_peak_bytes if run else None,
@@ -257,24 +263,6 @@ def _ending(code: int | None) -> str:
     if code is not None and code < 0:
         return f"signal {signal.Signals(-code).name}"
     return f"exit code {code}"
-
-
-def phases_of(run: Run | None) -> dict[str, float]:
-    """The phases of a Run by name, where they are known."""
-    if run is None or run.phases_s is None:
-        return {}
-    return {name: getattr(run.phases_s, name) for name in PHASES}
-
-
-def _waits_for_host(ranks: Sequence[RankRecord]) -> bool:
-    """Phases are only probed now and then where the device is not behind its host."""
-    if not ranks:
-        return False
-    steps = ranks[0].steps
-    waits = [
-        probe or data is None for probe, data in zip(steps.is_probe, steps.data_ns, strict=True)
-    ]
-    return 2 * sum(waits) > len(waits)
 
 
 def _losses(ranks: Sequence[RankRecord]) -> tuple[float | None, ...]:

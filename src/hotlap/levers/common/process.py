@@ -346,7 +346,12 @@ def user_site() -> tuple[str, int] | None:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_not_the_users()) and "site-packages" not in file:
+        if is_users_file(file):
             return os.path.abspath(file), frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def is_users_file(file: str) -> bool:
+    """Whether a source file is neither Python's nor torch's nor of an installed package."""
+    return not file.startswith(_not_the_users()) and "site-packages" not in file

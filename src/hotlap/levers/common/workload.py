@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from hotlap.records.rank import RankRecord
+from hotlap.records.run import PHASES, Run
 
 EVENTS_SUFFIX = ".levers"
 
@@ -159,3 +162,21 @@ def workload_from(
         uses_scaler="scaler" in by_kind,
         phases_s=phases_s,
     )
+
+
+def phases_of(run: Run | None) -> dict[str, float]:
+    """The phases of a Run by name, where they are known."""
+    if run is None or run.phases_s is None:
+        return {}
+    return {name: getattr(run.phases_s, name) for name in PHASES}
+
+
+def waits_for_host(ranks: Sequence[RankRecord]) -> bool:
+    """Phases are only probed now and then where the device is not behind its host."""
+    if not ranks:
+        return False
+    steps = ranks[0].steps
+    waits = [
+        probe or data is None for probe, data in zip(steps.is_probe, steps.data_ns, strict=True)
+    ]
+    return 2 * sum(waits) > len(waits)

@@ -1,0 +1,76 @@
+"""Run a command for some steps and bring back all that rules look at.
+
+The command runs here, as it would under `hotlap time --steps N`, with the levers' watcher and the
+doctor's own inside. How it ends is data: a command that fails or does not train is a finding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hotlap.chronometer.launch import Outcome, TimeRequest, describe_seen, time_command
+from hotlap.chronometer.merge import training_ranks
+from hotlap.doctor.habits import Habits, read_habits
+from hotlap.doctor.script import read_script, scripts_of
+from hotlap.doctor.training import Training
+from hotlap.errors import RecordError
+from hotlap.levers.common.inside import Orders
+from hotlap.levers.common.workload import (
+    phases_of,
+    read_events,
+    waits_for_host,
+    workload_from,
+)
+from hotlap.machine.host import cpu_flags, describe_host
+from hotlap.records.rank import RankRecord
+from hotlap.records.run import Run
+
+INSIDE = "hotlap.doctor.inside"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What came of a command."""
+
+    run: Run
+    what_was_seen: str
+    """Of a command that made no step: what it did instead."""
+    training: Training | None
+    """None where no step was measured."""
+
+
+def visit_command(
+    command: tuple[str, ...], runs_dir: Path, n_steps: int, n_warmup: int | None = None
+) -> Visit:
+    """Run it; the Run is kept like any other."""
+    orders = Orders().to_environment()
+    orders["HOTLAP_INSTALL"] += f",{INSIDE}"
+    outcome = time_command(TimeRequest(command, runs_dir, n_steps, n_warmup, environment=orders))
+    return read_visit(outcome)
+
+
+def read_visit(outcome: Outcome) -> Visit:
+    """From what a Run left on disk."""
+    return Visit(outcome.run, describe_seen(outcome.seen), _training(outcome.run, outcome.folder))
+
+
+def _training(run: Run, folder: Path) -> Training | None:
+    if run.step_s is None:
+        return None
+    events = read_events(folder)
+    habits = read_habits(events.seen) or Habits()
+    ranks = _ranks(folder)
+    n_cpus = describe_host().n_cpus_allocated or 1
+    workload = workload_from(events, phases_of(run), n_cpus, run.world_size or 1, cpu_flags())
+    workload = replace(workload, waits_for_host=waits_for_host(ranks))
+    script = read_script((*habits.files, *scripts_of(run.command)))
+    return Training(run, run.step_s, workload, habits, script, ranks)
+
+
+def _ranks(folder: Path) -> tuple[RankRecord, ...]:
+    try:
+        records = [RankRecord.read(path) for path in sorted(folder.glob("rank-*.json"))]
+    except RecordError:
+        return ()
+    return tuple(training_ranks(records)[0])
