@@ -99,6 +99,7 @@ class Session:
         "next_chore_ns",
         "noted",
         "off",
+        "on_step",
         "on_training_call",
         "open_optimizers",
         "optimizers",
@@ -125,6 +126,8 @@ class Session:
         """Told of every module that the loop calls, once, before its first training call."""
         self.on_training_call: Callable[[Any, Any, Any], None] | None = None
         """Told of every outermost call with gradients, before it is made."""
+        self.on_step: Callable[[], None] | None = None
+        """Called at the end of every update."""
         self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}
@@ -279,8 +282,10 @@ class Session:
             self.device.step_ended()
         if now > self.next_chore_ns:
             self._do_chores(now)
+        if self.on_step is not None:
+            self.on_step()
         if self.steps is not None and self._is_last_step():
-            self._cut_run()
+            self.cut_run()
 
     def _do_chores(self, now: int) -> None:
         """What has to be done now and then, at the end of a step."""
@@ -337,7 +342,7 @@ class Session:
 
     # The end of the process -----------------------------------------------------------------
 
-    def _cut_run(self) -> None:
+    def cut_run(self) -> None:
         """End the process as a script ends itself; if something swallows that, end it for good."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if not self.cut and self.facts is not None:
