@@ -102,6 +102,8 @@ def _missing(left: Left, window: Window | None, device: str) -> list[str]:
     """Why there is no profile, or only a part of one, in words."""
     orders = _last(left.log, "orders") or {}
     if window is not None:
+        if left.lines is None and orders.get("line_steps") and _last(left.log, "note") is None:
+            return ["the training ended before the step with stacks: source lines are unknown"]
         if device != "cpu" and not window.is_device:
             return [
                 f"the profiler saw no kernel of {device}: another tool (nsys, DCGM, ncu) may hold "

@@ -15,7 +15,7 @@ BREAK_LOGGERS = ("torch._dynamo.symbolic_convert", "torch._dynamo.convert_frame"
 RECOMPILE_LOGGER = "torch._dynamo.guards"
 MAX_REASON = 300
 
-_BREAK = re.compile(r"in user code at (.+):(\d+)\s*\n\s*Graph Break Reason: (.+)")
+_BREAK = re.compile(r"in user code at ([^\n]+):(\d+)\s*\n\s*Graph Break Reason: (.+)", re.DOTALL)
 _SKIP = re.compile(r'fall back to eager.*File "([^"]+)", line (\d+)', re.DOTALL)
 _RECOMPILE = re.compile(r"Recompiling function (\S+) in (.+):(\d+)")
 _GUARD = re.compile(r"^\s*-\s*(?:\d+/\d+:\s*)?(.+)$", re.MULTILINE)
@@ -54,12 +54,21 @@ class _Catch(logging.Filter):
         return True
 
 
+def _in_short(reason: str) -> str:
+    """The line that names the cause, behind one that only says which bytecode met it."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Encountered graph break"):
+        return lines[1]
+    return lines[0]
+
+
 def parse(message: str) -> dict[str, Any]:
     """What a message of dynamo's says; empty where it is of another kind."""
     found = _BREAK.search(message)
     if found:
         file, line, reason = found.groups()
-        return {"graph_break": reason.strip()[:MAX_REASON], "file": file, "line": int(line)}
+        reason = _in_short(reason)
+        return {"graph_break": reason[:MAX_REASON], "file": file, "line": int(line)}
     found = _SKIP.search(message)
     if found:
         file, line = found.groups()

@@ -11,7 +11,7 @@ from hotlap.chronometer.profile.trace import Event, Trace
 from hotlap.records.profile import KernelClass
 
 STRUCTURAL: tuple[KernelClass, ...] = ("matmul", "conv", "attention", "norm", "collective")
-"""Classes that hold for all that runs below such an operator."""
+"""Classes that hold for all that runs below such an operator, but for casts and copies."""
 
 
 @dataclass(slots=True)
@@ -75,6 +75,8 @@ def _nest_thread(events: Iterable[Event]) -> Iterator[Operator]:
 
 
 def _kind(name: str, parent: Operator | None) -> KernelClass:
-    if parent is not None and parent.kind in STRUCTURAL:
+    own = operator_class(name)
+    is_cast = own == "copy" and parent is not None and parent.kind != "collective"
+    if parent is not None and parent.kind in STRUCTURAL and not is_cast:
         return parent.kind
-    return operator_class(name)
+    return own

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hotlap.chronometer.profile.classes import uses_tensor_cores
+from hotlap.chronometer.profile.classes import operator_class, uses_tensor_cores
 from hotlap.chronometer.profile.costs import Cost, cost_of, dtype_of
 from hotlap.chronometer.profile.lines import Lines
 from hotlap.chronometer.profile.work import Window, Work
@@ -129,11 +129,21 @@ def matmul_dtypes(works: Sequence[Work], n_steps: int) -> dict[str, float]:
     """Seconds a step of products and convolutions, by the type they were computed in."""
     found: dict[str, float] = defaultdict(float)
     for work in works:
-        if work.kind in ("matmul", "conv"):
+        if work.kind in ("matmul", "conv") and not _is_wrapper(work):
             dtype = computed_in(work)
             if dtype is not None:
                 found[dtype] += work.us / 1e6 / n_steps
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _is_wrapper(work: Work) -> bool:
+    """On a CPU: an operator that has the product done below it, after casting its inputs."""
+    one = work.operator
+    return (
+        work.event.category == "cpu_op"
+        and one is not None
+        and (one.is_around or operator_class(one.name) not in ("matmul", "conv"))
+    )
 
 
 def computed_in(work: Work) -> str | None:

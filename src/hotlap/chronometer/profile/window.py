@@ -140,15 +140,21 @@ class Windows:
         if self._next_at is None:
             self._next_at = self._orders.warmup * self._updates_a_step()
         if self._profiler is not None:
-            with self._torch.profiler.record_function(STEP_MARK):
-                pass
+            if (self._next_at - self._updates) % self._updates_a_step() == 0:
+                self._mark_step()
         elif not self._is_traced_by_the_script():
             self._memory.sample()
         if self._updates < self._next_at:
             return
         if self._profiler is not None:
             self._close()
-        if self._plan:
+            # This runs inside the range that torch puts around an optimizer's step. Its end is
+            # written into the profiler that saw its begin: one that is opened here would have it
+            # written into memory that is no longer there. So there is a step in between.
+            self._next_at = self._updates + self._updates_a_step()
+            if not self._plan:
+                self._finish()
+        elif self._plan:
             self._open(*self._plan.pop(0))
         else:
             self._finish()
@@ -184,7 +190,10 @@ class Windows:
         self._session.end_flags |= marks.PROFILED << 8
         self._synchronise()
         self._profiler.start()
-        with torch.profiler.record_function(STEP_MARK):
+        self._mark_step()
+
+    def _mark_step(self) -> None:
+        with self._torch.profiler.record_function(STEP_MARK):
             pass
 
     def _device_name(self) -> str:

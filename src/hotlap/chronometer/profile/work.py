@@ -52,7 +52,7 @@ def find_window(trace: Trace) -> Window | None:
 
 
 def _device_window(trace: Trace, operators: list[Operator], kernels: list[Event]) -> Window | None:
-    """From the first kernel of the second step: before it the device was idle for the profiler.
+    """From the end of the first step's kernels: before them the device had waited for us.
 
     A kernel belongs to the step in which the host launched it, whenever it ran.
     """
@@ -67,7 +67,13 @@ def _device_window(trace: Trace, operators: list[Operator], kernels: list[Event]
         return None
     by_id = {one.external_id: one for one in operators}
     works = tuple(_work(event, by_id.get(event.args.get("External id"))) for event in mine)
-    begin, end = min(event.start for event in mine), max(event.end for event in mine)
+    first, end = min(event.start for event in mine), max(event.end for event in mine)
+    before = [
+        event.end
+        for event in kernels
+        if launches.get(event.args.get("correlation"), event.start) < marks[0]
+    ]
+    begin = min(first, max(before, default=marks[0]))
     in_window = tuple(one for one in operators if marks[0] <= one.event.start < marks[-1])
     return Window(begin, end, len(marks) - 1, works, in_window, is_device=True)
 
