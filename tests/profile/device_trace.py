@@ -83,7 +83,7 @@ def product(m: int, n: int, k: int, kind: str) -> dict[str, Any]:
 
 
 def training(n_steps: int = 3) -> DeviceTrace:
-    """Of a 1000 µs step the device is idle for 500: 200 for data, 200 after a wait, 100 else.
+    """Of a 1000 µs step the device is idle for 500: 199 for data, 200 after a wait, 101 else.
 
     An all-reduce of 200 µs lies with 100 behind the second product.
     """

@@ -48,13 +48,23 @@ def test_time_by_class_is_that_of_the_kernels(tmp_path: Path) -> None:
 def test_idle_is_split_by_its_cause(tmp_path: Path) -> None:
     idle = profile_of(training(), tmp_path).idle
     assert idle is not None
-    # The window begins with its first kernel: it holds one loader's wait less than steps.
-    assert idle.data_s * 1e6 == pytest.approx(199 / 2)
+    assert idle.data_s * 1e6 == pytest.approx(199)
     assert idle.sync_s * 1e6 == pytest.approx(200)
+    assert idle.launch_s * 1e6 == pytest.approx(101)
     assert idle.collective_s == 0
-    parts = idle.data_s + idle.sync_s + idle.collective_s + idle.launch_s
-    assert parts == pytest.approx(idle.total_s)
-    assert idle.total_s * 1e6 == pytest.approx((300 + 2 * 200) / 2)
+    assert idle.total_s * 1e6 == pytest.approx(500)
+    assert idle.share == pytest.approx(0.5)
+
+
+def test_a_wait_of_the_host_for_other_ranks_is_a_cause_of_its_own(tmp_path: Path) -> None:
+    trace = training()
+    for event in trace.events:
+        if event["name"].startswith("enumerate"):
+            event["name"] = "gloo:all_reduce"
+    idle = profile_of(trace, tmp_path).idle
+    assert idle is not None
+    assert idle.data_s == 0
+    assert idle.collective_s * 1e6 == pytest.approx(199)
 
 
 def test_communication_is_hidden_behind_the_product_only(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ device   ####......####          a gap, until the next kernel starts
 host     [next(loader)]          data: the host was in the loader for that part of the gap
 host  [synchronize]              sync: the host had waited for the device until the gap began,
                                  so that nothing was queued behind it
-host     [c10d wait]             collective: the host waited for other ranks
+host     [gloo, barrier]         collective: the host waited for other ranks
 host     python python           launch: all else, the host was not fast enough
 """
 
@@ -16,6 +16,8 @@ from hotlap.chronometer.profile.trace import Trace
 from hotlap.chronometer.profile.work import Window
 from hotlap.records.profile import Idle
 
+HOST_COLLECTIVES = ("gloo:", "mpi:", "c10d::barrier")
+"""Those that the host itself waits in; one of NCCL's is a kernel, and no idle time."""
 SLACK_US = 20.0
 """A host that waited comes back a little after the device has ended its last kernel."""
 
@@ -27,7 +29,7 @@ def find_idle(trace: Trace, window: Window) -> Idle | None:
     busy = union((work.event.start, work.event.end) for work in window.works)
     idle = gaps(busy, window.begin, window.end)
     loading = _spans(trace, "enumerate(DataLoader)")
-    ranks = _spans(trace, "c10d::", "gloo:", "mpi:")
+    ranks = _spans(trace, *HOST_COLLECTIVES)
     waits = _sync_ends(trace)
     data = sync = collective = launch = 0.0
     for gap in idle:
