@@ -174,11 +174,19 @@ def test_a_script_that_dies_inside_the_window(tmp_path: Path, style: str, code: 
     done = profile_style(tmp_path, style, options=("--warmup", "4", "--steps", "4"))
     assert done.code == code
     assert done.rank.n_steps == 0
-    assert any("ended inside the window" in note for note in done.rank.notes)
+    (note,) = done.rank.notes
+    assert "the training ended inside the window" in note
     assert len(done.document["run"]["loss"]) == 6
     if style == "raises":
         assert done.stderr.count("ValueError: planted") == 1
         assert "hotlap/chronometer" not in done.stderr
+
+
+def test_a_script_that_raises_in_the_step_with_stacks(tmp_path: Path) -> None:
+    done = profile_style(tmp_path, "raises", options=("--warmup", "4", "--steps", "1"))
+    assert done.code == 1
+    assert (done.rank.n_steps, done.rank.n_line_steps) == (1, 0)
+    assert any("ended inside the window" in note for note in done.rank.notes)
 
 
 def test_a_profiler_of_the_scripts_own_has_precedence(tmp_path: Path) -> None:

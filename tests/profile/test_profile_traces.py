@@ -268,3 +268,17 @@ def test_what_dynamo_says_is_understood() -> None:
         "line": 13,
     }
     assert parse("something else") == {}
+
+
+def test_a_recorded_trace_of_a_cpu() -> None:
+    """One step of scripts/profiled.py, recorded with torch 2.13."""
+    read = read_trace(Path(__file__).parent / "recorded" / "cpu.json.gz")
+    rank = analyse(Left(0, "node", 1, [], read, None), lambda device, dtypes: None, str).profile
+    assert (rank.device, rank.n_steps, rank.n_line_steps) == ("cpu", 1, 0)
+    flops = {row.name: row.flops for row in rank.classes}
+    assert flops["matmul"] == 3 * 2 * (16 * 2 * 16) * 64 * (64 + 10)
+    assert flops["conv"] == 2 * (2 * 16 * 8 * 16 * 16 * 27)
+    assert flops["attention"] == (2 + 5) * 2 * (16 * 2 * 16 * 16) * 64
+    assert set(rank.matmul_dtypes) == {"float32"}
+    assert rank.idle is None
+    assert rank.communication is None

@@ -99,6 +99,7 @@ class Session:
         "next_chore_ns",
         "noted",
         "off",
+        "on_close",
         "on_step",
         "on_training_call",
         "open_optimizers",
@@ -126,6 +127,8 @@ class Session:
         """Told of every module that the loop calls, once, before its first training call."""
         self.on_training_call: Callable[[Any, Any, Any], None] | None = None
         """Told of every outermost call with gradients, before it is made."""
+        self.on_close: Callable[[], None] | None = None
+        """Called first of all at the end of the process."""
         self.on_step: Callable[[], None] | None = None
         """Called at the end of every update."""
         self.buffer: list[int] = []
@@ -370,6 +373,8 @@ class Session:
             return
         self.thread, self.off = 0, True
         try:
+            if self.on_close is not None:
+                self.on_close()
             self._close(tape, facts, however_long)
         except Exception as error:
             facts.write(note=f"the end of process {os.getpid()} broke: {error}")

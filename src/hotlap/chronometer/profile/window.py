@@ -62,6 +62,7 @@ def install(torch: Any, session: Any) -> None:
     hide_from_dynamo(torch, __package__ or MODULE)
     windows = Windows(torch, session, Orders.from_environment())
     session.on_step = windows.step_ended
+    session.on_close = windows.process_ends
     os.register_at_fork(after_in_child=windows.after_fork)
 
 
@@ -231,6 +232,11 @@ class Windows:
     def _finish(self) -> None:
         self._is_over = True
         self._log.write(memory=self._memory.account())
+
+    def process_ends(self) -> None:
+        """A profiler that is still on when torch is taken down brings the process to a crash."""
+        if self._profiler is not None:
+            self._abandon("the training ended inside the window")
 
     def _abandon(self, why: str) -> None:
         """Give the profile up, and leave the training alone."""
