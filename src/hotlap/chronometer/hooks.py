@@ -338,7 +338,12 @@ def _optimizer(torch: Any, session: Session) -> None:
         if not session.open_optimizers:
             session.boundaries.append(index)
             session.unprobed_left -= 1
-            if session.unprobed_left <= 0 or now > session.next_chore_ns or session.steps:
+            if (
+                session.unprobed_left <= 0
+                or now > session.next_chore_ns
+                or session.steps
+                or session.on_step is not None
+            ):
                 session.step_ended(now)
 
     optimizer_module.register_optimizer_step_pre_hook(begin)

@@ -39,6 +39,8 @@ FRESH = 4
 """FORWARD: its first tensor is not the one of the forward before."""
 PROBE = 1
 """OPTIMIZER_END: the events of this step have made it longer than the others."""
+PROFILED = 2
+"""OPTIMIZER_END: a profiler ran in this step, so neither its length nor its phases count."""
 STOP = 1
 """FETCH_END: no batch came (the loader was at its end, or raised). BACKWARD_END: it raised."""
 QUIET = 8

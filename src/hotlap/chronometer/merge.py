@@ -132,6 +132,12 @@ class Window:
         """The steps whose length counts."""
         self.split = [i for i in steps if all(r.steps.data_ns[i] is not None for r in ranks)]
         """The steps whose phases are known."""
+        self.profiled = [
+            i
+            for i in steps
+            if any(rank.steps.is_probe[i] and rank.steps.data_ns[i] is None for rank in ranks)
+        ]
+        """The steps whose length and phases were given up for a profile."""
         if (self.split and len(self.split) < self.n) or not plain:
             split_mean = fmean(self._mean_s("total", self.split)) if self.split else 0.0
             if split_mean:
@@ -178,9 +184,15 @@ class Window:
                 "MFU is against the matrix rate that `hotlap doctor` measured: no data sheet of "
                 "this device is known"
             )
-        if self.n and len(self.split) < self.n:
+        n_own = self.n - len(self.profiled)
+        if self.profiled:
             notes.append(
-                f"the phases were measured on the device in {len(self.split)} of {self.n} steps "
+                f"{len(self.profiled)} of {self.n} steps ran under the profiler: neither their "
+                "lengths nor their phases are in the figures"
+            )
+        if n_own and len(self.split) < n_own:
+            notes.append(
+                f"the phases were measured on the device in {len(self.split)} of {n_own} steps "
                 "and scaled to the mean step: the device waits for the host, which events would "
                 "slow"
             )

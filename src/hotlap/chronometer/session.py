@@ -100,6 +100,8 @@ class Session:
         "next_chore_ns",
         "noted",
         "off",
+        "on_close",
+        "on_step",
         "on_training_call",
         "open_optimizers",
         "optimizers",
@@ -132,6 +134,10 @@ class Session:
         """Each puts in hooks that make fewer marks, or those that make them all."""
         self.quiet_flag = 0
         """Flags of a mark, while there are few: see `be_quiet`."""
+        self.on_close: Callable[[], None] | None = None
+        """Called first of all at the end of the process."""
+        self.on_step: Callable[[], None] | None = None
+        """Called at the end of every update."""
         self.buffer: list[int] = []
         self.serials: dict[int, int] = {}
         self.module_indices: dict[int, int] = {}
@@ -308,8 +314,10 @@ class Session:
             self.device.step_ended()
         if now > self.next_chore_ns:
             self._do_chores(now)
+        if self.on_step is not None:
+            self.on_step()
         if self.steps is not None and self._is_last_step():
-            self._cut_run()
+            self.cut_run()
 
     def _do_chores(self, now: int) -> None:
         """What has to be done now and then, at the end of a step."""
@@ -366,7 +374,7 @@ class Session:
 
     # The end of the process -----------------------------------------------------------------
 
-    def _cut_run(self) -> None:
+    def cut_run(self) -> None:
         """End the process as a script ends itself; if something swallows that, end it for good."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if not self.cut and self.facts is not None:
@@ -394,6 +402,8 @@ class Session:
             return
         self.thread, self.off = 0, True
         try:
+            if self.on_close is not None:
+                self.on_close()
             self._close(tape, facts, however_long)
         except Exception as error:
             facts.write(note=f"the end of process {os.getpid()} broke: {error}")

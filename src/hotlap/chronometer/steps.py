@@ -65,6 +65,7 @@ class Step:
     """None once a mark was met that the device's clock does not know."""
     end_host_ns: int = 0
     is_probe: bool = False
+    is_profiled: bool = False
     batches: list[int] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
@@ -307,6 +308,9 @@ class _Splitter:
         self._open, self._forwards, self._last_fetch = [], [], 0
         self._step.end_host_ns = mark.host_ns
         self._step.is_probe = bool(mark.flags & marks.PROBE)
+        self._step.is_profiled = bool(mark.flags & marks.PROFILED) and (
+            mark.kind == marks.OPTIMIZER_END  # a flag of BACKWARD_END means something else
+        )
         self.updates.append((mark.argument, self._step))
         self._step = Step()
 
@@ -353,6 +357,7 @@ def _join(parts: list[Step]) -> Step:
         for phase, ns in part.host_ns.items():
             joined.add(phase, (ns, part.device_ns[phase] if part.device_ns else None))
         joined.is_probe |= part.is_probe
+        joined.is_profiled |= part.is_profiled
         joined.end_host_ns = part.end_host_ns
         joined.batches += part.batches
         joined.losses += part.losses
@@ -415,12 +420,16 @@ def _table(steps: list[Step], flops: list[float | None], by_device: bool) -> Ste
     phases = [step.device_ns if by_device else step.host_ns for step in steps]
     totals = [sum((ns or step.host_ns).values()) for ns, step in zip(phases, steps, strict=True)]
     columns: dict[str, Any] = {
-        f"{phase}_ns": tuple(ns[phase] if ns else None for ns in phases) for phase in PHASES
+        f"{phase}_ns": tuple(
+            ns[phase] if ns and not step.is_profiled else None
+            for ns, step in zip(phases, steps, strict=True)
+        )
+        for phase in PHASES
     }
     return StepTable(
         total_ns=tuple(totals),
         **columns,
-        is_probe=tuple(int(by_device and step.is_probe) for step in steps),
+        is_probe=tuple(int(step.is_profiled or (by_device and step.is_probe)) for step in steps),
         end_ns=tuple(step.end_host_ns for step in steps),
         samples=tuple(_samples(step) for step in steps),
         loss=tuple(step.loss for step in steps),

@@ -13,6 +13,7 @@ from hotlap.errors import UsageError
 COMMANDS = {
     "doctor": "what this machine is, what it can do, and what is set wrong",
     "time": "run a training command unchanged and say where its step goes",
+    "profile": "the same, and what its kernels and operators are and where they come from",
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",
     "plan": "predict memory, time and cost of a training on a cluster, and its best layout",
