@@ -15,8 +15,11 @@ from running import environment
 from hotlap.chronometer.collect import collect_ranks, kernel_oom_kills, status_of
 from hotlap.chronometer.launch import Outcome
 from hotlap.chronometer.merge import Ending, automatic_warmup, merge
+from hotlap.chronometer.profile.collect import make_profile
+from hotlap.chronometer.profile.roof import Roofs
 from hotlap.doctor.visit import Visit, read_visit
 from hotlap.machine.host import describe_host
+from hotlap.records.profile import Profile
 
 MANY = Path(__file__).parent / "many.py"
 ISA = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
@@ -38,6 +41,14 @@ class Forked:
 
     def visit(self, text: str, steps: int = 30, ranks: int = 1) -> Visit:
         """Write a script, run it for some steps, and read what it left."""
+        return read_visit(self._run(text, steps, ranks, is_profiled=False))
+
+    def profile(self, text: str) -> Profile:
+        """Write a script, run it until its profile is made, and read that."""
+        outcome = self._run(text, 30, 1, is_profiled=True)
+        return make_profile(outcome.folder, outcome.run, Roofs())
+
+    def _run(self, text: str, steps: int, ranks: int, is_profiled: bool) -> Outcome:
         self._n += 1
         folder = self._root / str(self._n)
         folder.mkdir()
@@ -45,8 +56,9 @@ class Forked:
         script.write_text(text)
         warmup = automatic_warmup(steps * 10 // 9)
         began = time.monotonic()
-        order = {"script": str(script), "folder": str(folder), "steps": steps + warmup}
-        code = self._ask({**order, "ranks": ranks})["code"]
+        last_step = steps + warmup
+        order = {"script": str(script), "folder": str(folder), "steps": last_step, "ranks": ranks}
+        code = self._ask({**order, "profile": is_profiled})["code"]
         records, notes = collect_ranks(folder)
         run = merge(
             records,
@@ -61,11 +73,11 @@ class Forked:
                 tuple(notes),
             ),
             warmup=warmup,
-            last_step=order["steps"],  # type: ignore[arg-type]
+            last_step=last_step,
         )
         logs = sorted(folder.glob("work-*/output.log"))
         assert code == 0, "\n".join(log.read_text() for log in logs)
-        return read_visit(Outcome(run, folder, {}))
+        return Outcome(run, folder, {})
 
     def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None

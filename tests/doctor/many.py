@@ -1,10 +1,11 @@
 """Runs many scripts as `hotlap doctor` would, each in a process forked from one that has torch.
 
-An order is a line of JSON on standard input: script, folder, steps, ranks. The answer is a line
-with the exit code. What `sitecustomize` does at the end of `import torch` is done here: the hooks
-of the chronometer are installed before anything else is imported, and in each forked process the
-levers' watcher and the doctor's own. Then the script is executed as `__main__`, in a folder of its
-own. What the processes leave is read by the test with the launcher's own functions.
+An order is a line of JSON on standard input: script, folder, steps, ranks, and whether a profile is
+wanted. The answer is a line with the exit code. What `sitecustomize` does at the end of `import
+torch` is done here: the hooks of the chronometer are installed before anything else is imported,
+and in each forked process the levers' watcher and the doctor's own, or the profile's. Then the
+script is executed as `__main__`, in a folder of its own. What the processes leave is read by the
+test with the launcher's own functions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 
 from hotlap.chronometer import hooks
+from hotlap.chronometer.profile import window
 from hotlap.chronometer.session import SKIP_FLOPS_VARIABLE, Settings
 from hotlap.doctor import inside as doctor_inside
 from hotlap.levers.common import inside as levers_inside
@@ -55,9 +57,13 @@ def run_script(order: dict[str, Any], rank: int, port: int) -> None:
     os.environ |= levers_inside.Orders().to_environment()
     os.environ[SKIP_FLOPS_VARIABLE] = "1"
     SESSION.settings = Settings(str(folder), order["steps"])
-    SESSION.steps = order["steps"]
-    levers_inside.install(torch, SESSION)
-    doctor_inside.install(torch, SESSION)
+    if order["profile"]:
+        os.environ |= window.Orders(warmup=4, steps=2, ends_run=True).to_environment()
+        window.install(torch, SESSION)
+    else:
+        SESSION.steps = order["steps"]
+        levers_inside.install(torch, SESSION)
+        doctor_inside.install(torch, SESSION)
     os._exit(execute(order["script"]))
 
 

@@ -61,6 +61,8 @@ SLOW = {
     "        return super().__getitem__(i)\n\n" + TOP,
     "data = TensorDataset(torch.randn(1024": "data = Slow(torch.randn(1024",
 }
+BRISK = {**SLOW, TOP: SLOW[TOP].replace("0.003", "0.00002")}
+"""As slow as not to matter."""
 FILES = {
     TOP: "import time\nfrom pathlib import Path\n\n"
     "class Files(TensorDataset):\n"
@@ -109,6 +111,19 @@ OVERFLOWING = {
 }
 INF, ONE = 'FACTORS = (1.0, float("inf"))', "FACTORS = (1.0, 1.0)"
 FEW_SAMPLES = {"randn(1024, 64)": "randn(256, 64)", "randint(8, (1024,))": "randint(8, (256,))"}
+UNEVEN = {
+    "randn(1024, 64)": "randn(1000, 64)",
+    "randint(8, (1024,))": "randint(8, (1000,))",
+    LOADER: "shuffle=True)",
+}
+OF_LENGTHS = {
+    "loader = DataLoader(": "LENGTHS = [24, 32, 40, 48, 56, 64]\n\n\n"
+    "def collate(rows):\n"
+    "    n = LENGTHS[torch.randint(len(LENGTHS), ()).item()]\n"
+    "    return tuple(torch.stack(column)[:, :n] for column in zip(*rows))\n\n\n"
+    "loader = DataLoader(",
+    "drop_last=True)": "drop_last=True, collate_fn=collate)",
+}
 SHARED_OUT = {
     LOADER: "sampler=sampler, drop_last=True)",
     "loader = DataLoader(": "sampler = torch.utils.data.DistributedSampler("
@@ -162,13 +177,22 @@ def called(name: str, n: int) -> dict[str, Any]:
 
 
 DATA = (
-    Pair("loader_workers", "plain", SLOW, {**SLOW, **workers(2)}),
+    Pair("loader_workers", "plain", SLOW, {**BRISK, **workers(2)}),
     Pair(
         "workers_few",
         "plain",
         {**SLOW, **workers(1)},
-        {**SLOW, **workers(2)},
+        {**BRISK, **workers(1)},
         told={"workload.n_cpus": 16},
+        twin_told={"workload.n_cpus": 16},
+    ),
+    Pair(
+        "cpus_too_slow",
+        "plain",
+        {**SLOW, **workers(2)},
+        {**BRISK, **workers(2)},
+        told={"workload.n_cpus": 2},
+        twin_told={"workload.n_cpus": 2},
     ),
     Pair("workers_many", "plain", workers(8), workers(2)),
     Pair(
@@ -177,7 +201,7 @@ DATA = (
         {**FEW_SAMPLES, **workers(2, stay=False)},
         {**FEW_SAMPLES, **workers(2)},
     ),
-    Pair("many_files", "plain", {**FILES, **workers(2)}, {**SLOW, **workers(2)}),
+    Pair("many_files", "plain", {**FILES, **workers(2)}, {**BRISK, **workers(2)}),
     Pair(
         "array_lists",
         "plain",
@@ -186,6 +210,19 @@ DATA = (
             **at_top("import numpy"),
             **behind_step("torch.from_numpy(numpy.stack([numpy.zeros(4096)] * 64))"),
         },
+    ),
+    Pair(
+        "longest_input",
+        "text",
+        OF_LENGTHS,
+        {**OF_LENGTHS, "LENGTHS = ": "LENGTHS = [64] #"},
+        on_gpu=True,
+    ),
+    Pair(
+        "last_batch",
+        "plain",
+        {**compiled('backend="eager"'), **UNEVEN},
+        {**compiled('backend="eager"'), **UNEVEN, LOADER: LOADER},
     ),
     Pair("padding", "text", {"data = Tensor": "tokens[:, 24:] = 0\ndata = Tensor"}),
     Pair(
@@ -516,6 +553,13 @@ KERNELS = (
         on_gpu=True,
     ),
     Pair(
+        "memory_full",
+        "plain",
+        told={"run.memory.device_peak_bytes": 130 << 30},
+        twin_told={"run.memory.device_peak_bytes": 100 << 30},
+        on_gpu=True,
+    ),
+    Pair(
         "low_mfu",
         "plain",
         told={"run.flops.mfu": 0.02},
@@ -569,7 +613,7 @@ WELL_TUNED: dict[str, tuple[str, Edits]] = {
     "convolutions": ("images", {}),
     "language": ("text", {}),
     "two ranks": ("ranks", {}),
-    "workers": ("plain", {**SLOW, **workers(2)}),
+    "workers": ("plain", {**BRISK, **workers(2)}),
     "compiled": ("plain", compiled('backend="eager"')),
     "bf16": ("plain", around_loss('torch.autocast("cpu", torch.bfloat16)')),
     "fp16 with a scaler": (

@@ -92,10 +92,23 @@ def test_a_command_is_run_briefly_and_told_what_limits_it(tmp_path: Path) -> Non
     assert "hotlap run --levers workers=" in finding["cure"]
     assert "of the step waits for data" in done.err
     assert done.code == 1  # --fail-on
-    kept = list((tmp_path / ".hotlap").glob("*/run.json"))
-    assert [json.loads(path.read_text())["id"] for path in kept] == [run["id"]]
+    kept = sorted((tmp_path / ".hotlap").glob("*/run.json"))
+    profile = done.document["profile"]
+    ids = [json.loads(path.read_text())["id"] for path in kept]
+    assert ids == [run["id"], profile["run"]]
+    assert done.out.count("step 0\n") == 1  # the run for the profile is silent
+    assert profile["ranks"][0]["n_steps"] == 4
+    assert done.document["limits"][0]["name"] == "data"
+    assert "What the step is spent on" in done.err
     events = "".join(path.read_text() for path in (tmp_path / ".hotlap").glob("*/*.levers"))
     assert "helper.py" in events  # the user's own modules are read too
+
+
+def test_a_command_is_run_once_where_no_profile_is_wanted(tmp_path: Path) -> None:
+    done = doctor(write(tmp_path), "train.py", options=("--steps", "5", "--no-profile"))
+    assert done.document["profile"] is None
+    assert len(list((tmp_path / ".hotlap").glob("*/run.json"))) == 1
+    assert done.document["limits"][0]["name"] == "data"
 
 
 def test_a_command_that_raises_is_told_beside_the_machine(tmp_path: Path) -> None:

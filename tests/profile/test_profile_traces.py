@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from device_trace import GEMM, NCCL, RELU, SGEMM, DeviceTrace, training
+from device_trace import GEMM, NCCL, RELU, SGEMM, profile_of, training
 
 from hotlap.chronometer.profile.analyse import Left, analyse, memory_slope
 from hotlap.chronometer.profile.classes import kernel_class, operator_class, uses_tensor_cores
@@ -20,21 +19,6 @@ from hotlap.chronometer.profile.trace import read_items, read_trace
 from hotlap.errors import RecordError
 from hotlap.records.codec import from_json, to_json
 from hotlap.records.profile import RankProfile
-
-LOG = [{"window": ".times.json", "first_step": 9, "device": "NVIDIA H200"}]
-
-
-def profile_of(trace: DeviceTrace, tmp_path: Path, roof: Roof | None = None) -> RankProfile:
-    """The profile of a trace that went through a file; the same one serves for the lines."""
-    read = read_trace(trace.write(tmp_path / "trace.json.gz"))
-    place = {"line": 7, "function": "main", "module": "", "owner": "user", "is_backward": False}
-    item = next(e for e in trace.events if e["name"] == "aten::item" and e["ts"] > 11_000)
-    sites = {
-        "sites": [{"file": "train.py", **place}],
-        "operators": {str(item["args"]["External id"]): 0},
-    }
-    left = Left(0, "node", 1, LOG, read, replace(read, sites=sites))
-    return analyse(left, lambda device, dtypes: roof, str).profile
 
 
 def test_time_by_class_is_that_of_the_kernels(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ CUT_GRACE_S = 30.0
 POLL_S = 0.5
 BALLAST_BYTES = 1 << 19
 INJECT = Path(__file__).parent / "inject"
+SILENCE = tuple((os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class TimeRequest:
     """What the Run says it was made with; the environment brings them into the processes."""
     environment: dict[str, str] = field(default_factory=dict)
     """Set for the command, beside what it inherits."""
+    is_silent: bool = False
+    """Whether what the command prints is thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,7 @@ class _Job:
                 self.argv[0],
                 self.argv,
                 child_environment(self.settings) | self.request.environment,
+                file_actions=SILENCE if self.request.is_silent else (),
                 setsigmask=mask,
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # python ignores these two
             )
@@ -173,7 +177,7 @@ class _Job:
                 from_terminal = received.si_code == _SENT_BY_KERNEL
                 if not from_terminal and not guardian.also_received(received.si_signo):
                     os.kill(pid, received.si_signo)
-            if self.request.steps is not None and any(self.folder.glob(f"*{CUT_SUFFIX}")):
+            if any(self.folder.glob(f"*{CUT_SUFFIX}")):
                 cut_seen_ns = cut_seen_ns or now_ns()
                 self._press_to_end(pid, (now_ns() - cut_seen_ns) / 1e9)
 

@@ -61,6 +61,7 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     """What is found; None on a rank that only helps to measure."""
     from hotlap.distributed.between_ranks import find_rank, measure_between_ranks
     from hotlap.doctor.examine import examine
+    from hotlap.doctor.limit import limits_of
     from hotlap.doctor.rule import Case
     from hotlap.machine.probe import Prober
     from hotlap.machine.storage import Effort
@@ -81,20 +82,30 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     ceilings = None if arguments.no_measure else _ceilings(parts, arguments, prober, between)
     machine = Machine(*parts, ceilings, tuple(prober.notes))
     visit = _visit(arguments)
-    case = Case(machine, visit.run, visit.training, visit.what_was_seen) if visit else Case(machine)
+    if visit is None:
+        findings, notes = examine(Case(machine))
+        return Diagnosis(__version__, machine, findings, notes)
+    case = Case(machine, visit.run, visit.training, visit.what_was_seen, visit.profile)
     findings, notes = examine(case)
-    return Diagnosis(__version__, machine, findings, notes, case.run)
+    skew = visit.profile.skew if visit.profile else None
+    limits = limits_of(visit.training, case.kernels, skew) if visit.training else ()
+    return Diagnosis(__version__, machine, findings, notes, visit.run, visit.profile, limits)
 
 
 def _visit(arguments: argparse.Namespace) -> Visit | None:
-    """A short run of the command, if there is one."""
+    """A short run of the command, if there is one, and another for its kernels."""
     if not arguments.command:
         return None
-    from hotlap.doctor.visit import visit_command
+    from hotlap.doctor.visit import profile_command, visit_command
 
-    if not arguments.quiet:
-        _progress(f"running the command for {arguments.steps} steps")
-    return visit_command(arguments.command, arguments.runs_dir, arguments.steps, arguments.warmup)
+    say = _silent if arguments.quiet else _progress
+    say(f"running the command for {arguments.steps} steps")
+    command, runs_dir = arguments.command, arguments.runs_dir
+    visit = visit_command(command, runs_dir, arguments.steps, arguments.warmup)
+    if arguments.no_profile or visit.training is None or visit.run.exit_code:
+        return visit
+    say("running it again, silently, for a profile of some steps")
+    return replace(visit, profile=profile_command(command, runs_dir))
 
 
 def _ceilings(
@@ -144,7 +155,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "and what is set wrong. With a training command, run it for some steps and say what limits "
         "it, what each cure is worth, and which lever or edit it is. Nothing is changed.",
         epilog="COMMAND is a script (train.py --lr 0.1) or any program (torchrun …); everything "
-        "from its first word on is its own. It runs here and is ended after its steps.",
+        "from its first word on is its own. It runs here and is ended after its steps; then once "
+        "more, silently, for a profile.",
     )
     parser.add_argument("--quick", action="store_true", help="measure for 10 seconds, not 60")
     parser.add_argument(
@@ -180,6 +192,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=options.not_negative,
         metavar="N",
         help="of a command: leave its first N steps out of the figures (default: a tenth, 1 to 10)",
+    )
+    parser.add_argument(
+        "--no-profile",
+        action="store_true",
+        help="of a command: do not run it a second time, for a look at its kernels",
     )
     options.add_runs_dir(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

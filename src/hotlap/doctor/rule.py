@@ -1,11 +1,11 @@
 """What a rule is: a name, what it needs to know, and a function from a case to findings.
 
-    Case      all that is known when the doctor looks: the Machine always; of a command the Run, and
-              the Training (Run, Workload, habits, source) where steps of it were measured
+    Case      all that is known when the doctor looks: the Machine always; of a command the Run,
+              the Training (Run, Workload, habits, source) where steps of it were measured, and the
+              Profile where some were looked at kernel by kernel
     Rule      one thing that may be wrong; its file's docstring says what and why
 
-A rule that needs what a case does not have is not asked. What later rules read (a profile) becomes
-one more field of the Case and one more word in `needs`.
+A rule that needs what a case does not have is not asked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from hotlap.doctor.kernels import Kernels, kernels_of
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
 from hotlap.records.machine import Machine
+from hotlap.records.profile import Profile
 from hotlap.records.run import Run
 from hotlap.records.system import Gpu
 
-Need = Literal["machine", "run", "training"]
+Need = Literal["machine", "run", "training", "profile"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,14 @@ class Case:
     training: Training | None = None
     what_was_seen: str = ""
     """Of a command that made no step: what it did instead."""
+    profile: Profile | None = None
+
+    @property
+    def kernels(self) -> Kernels | None:
+        """What the first rank that was profiled spends its step on."""
+        if self.training is None or self.profile is None:
+            return None
+        return kernels_of(self.profile, self.training.step.mean, self.machine.ceilings)
 
     def has(self, need: Need) -> bool:
         """Whether this part of a case is known."""
@@ -84,6 +94,19 @@ def training_rule(
         return check(case.training, case, limits)
 
     return Rule(name, check_training, needs=("training",))
+
+
+def profile_rule(
+    name: str, check: Callable[[Kernels, Training, Thresholds], Iterable[Finding]]
+) -> Rule:
+    """A rule on the kernels of a step, or on its operators where there is no device."""
+
+    def check_kernels(case: Case, limits: Thresholds) -> Iterable[Finding]:
+        assert case.training is not None
+        kernels = case.kernels
+        return () if kernels is None else check(kernels, case.training, limits)
+
+    return Rule(name, check_kernels, needs=("training", "profile"))
 
 
 def is_on(value: str | None) -> bool:

@@ -48,6 +48,9 @@ class Thresholds:
     """Of the images that a GPU could train on, which the host should be able to bring."""
     least_data_share: float = 0.15
     """Of a step that waits for data: below it other things matter more."""
+    least_starved_share: float = 0.4
+    """Of a step that waits for workers on all CPUs: handing batches over takes time as well, of
+    short steps a good part."""
     most_workers_per_cpu: float = 2.0
     """Loader workers that wait for a disk may be more than the CPUs, up to this."""
     least_call_share: float = 0.03
@@ -109,3 +112,27 @@ class Thresholds:
     """Common models reach 0.2 to 0.5."""
     low_power: float = 0.4
     """Of the limit; an idle GPU draws a tenth of it, a busy one most."""
+    least_dominant_share: float = 0.2
+    """Of the step in one operation that is no product: common ones take a few percent."""
+    least_elementwise_share: float = 0.3
+    """Of the step; a ResNet or a GPT in 16 bits spends a third to a half so before it is fused."""
+    saved_by_fusing: float = 0.5
+    """Of elementwise time: two operations in one read and write half as much."""
+    least_copy_share: float = 0.15
+    """Of the step; a GPU's own copies of batches and gradients take a few percent."""
+    least_kernel_loss: float = 0.03
+    """Of the step that a better shape would save."""
+    least_idle_share: float = 0.15
+    """Of the step in which the GPU waits for its host."""
+    least_exposed_share: float = 0.1
+    """Of the step in which ranks exchange and compute nothing."""
+    full_memory: float = 0.85
+    """Of the GPU's memory: from here on a longer input may not fit."""
+    least_fragmentation: float = 0.15
+    """Of what the allocator has taken."""
+    least_tensor_core_share: float = 0.5
+    """Of the time of 16-bit products."""
+    least_wide_share: float = 0.1
+    """Of the step in fp32 products under autocast."""
+    most_lengths: int = 4
+    """Sizes of inputs beside the number of samples."""

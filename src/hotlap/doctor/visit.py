@@ -11,11 +11,14 @@ from pathlib import Path
 
 from hotlap.chronometer.launch import Outcome, TimeRequest, describe_seen, time_command
 from hotlap.chronometer.merge import training_ranks
+from hotlap.chronometer.profile.collect import make_profile
+from hotlap.chronometer.profile.roof import Roofs
+from hotlap.chronometer.profile.window import Orders
 from hotlap.doctor.habits import Habits, read_habits
 from hotlap.doctor.script import read_script, scripts_of
 from hotlap.doctor.training import Training
 from hotlap.errors import RecordError
-from hotlap.levers.common.inside import Orders
+from hotlap.levers.common.inside import Orders as LeverOrders
 from hotlap.levers.common.workload import (
     phases_of,
     read_events,
@@ -23,6 +26,7 @@ from hotlap.levers.common.workload import (
     workload_from,
 )
 from hotlap.machine.host import cpu_flags, describe_host
+from hotlap.records.profile import Profile
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import Run
 
@@ -38,16 +42,30 @@ class Visit:
     """Of a command that made no step: what it did instead."""
     training: Training | None
     """None where no step was measured."""
+    profile: Profile | None = None
+    """Of a second run; None where none was made."""
 
 
 def visit_command(
     command: tuple[str, ...], runs_dir: Path, n_steps: int, n_warmup: int | None = None
 ) -> Visit:
     """Run it; the Run is kept like any other."""
-    orders = Orders().to_environment()
+    orders = LeverOrders().to_environment()
     orders["HOTLAP_INSTALL"] += f",{INSIDE}"
     outcome = time_command(TimeRequest(command, runs_dir, n_steps, n_warmup, environment=orders))
     return read_visit(outcome)
+
+
+def profile_command(command: tuple[str, ...], runs_dir: Path) -> Profile:
+    """Run it again for a look at its kernels.
+
+    In another process than the one that was measured: a profiler makes steps longer, and may end a
+    process that it does not get on with. What it prints, it has printed before.
+    """
+    orders = Orders(ends_run=True).to_environment()
+    request = TimeRequest(command, runs_dir, environment=orders, is_silent=True)
+    outcome = time_command(request)
+    return make_profile(outcome.folder, outcome.run, Roofs())
 
 
 def read_visit(outcome: Outcome) -> Visit:

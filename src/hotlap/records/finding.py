@@ -8,6 +8,7 @@ from pathlib import Path
 from hotlap.errors import RecordError
 from hotlap.records.codec import from_json, read_json, write_json
 from hotlap.records.machine import Machine
+from hotlap.records.profile import Profile
 from hotlap.records.run import Run
 from hotlap.records.severity import Severity
 
@@ -28,6 +29,16 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that the step is spent on."""
+
+    name: str
+    share: float
+    """Of the step."""
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What `doctor --json` writes."""
 
@@ -37,6 +48,10 @@ class Diagnosis:
     notes: tuple[str, ...]
     run: Run | None = None
     """Of the command that was run, where there was one."""
+    profile: Profile | None = None
+    """Of a second run of the command."""
+    limits: tuple[Limit, ...] = ()
+    """What the step is spent on, the largest part first; no more than all of it."""
     schema: int = field(default=DIAGNOSIS_SCHEMA)
 
     def write(self, path: Path) -> None:

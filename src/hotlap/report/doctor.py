@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from hotlap.records.ceilings import Ceiling, Ceilings, Exchange
-from hotlap.records.finding import Diagnosis, Finding
+from hotlap.records.finding import Diagnosis, Finding, Limit
+from hotlap.records.profile import Profile
 from hotlap.records.run import PHASES, Run
 from hotlap.records.software import Software, Stack
 from hotlap.records.system import Cpu, Gpu, System
@@ -16,6 +17,7 @@ from hotlap.report.terminal import quantity, seconds, size
 WIDTH = 100
 NAME_WIDTH = 12
 CEILING_WIDTH = 42
+LIMIT_WIDTH = 24
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 Rows = Iterator[tuple[str, str]]
@@ -31,10 +33,23 @@ def render_diagnosis(diagnosis: Diagnosis) -> str:
     lines += _ceilings(machine.ceilings)
     if diagnosis.run is not None:
         lines += _section("Command", _command(diagnosis.run))
+    if diagnosis.limits:
+        lines += ["", "What the step is spent on", *map(_limit, diagnosis.limits)]
     lines += _findings(diagnosis.findings)
-    notes = (*machine.notes, *diagnosis.notes)
+    notes = (*machine.notes, *diagnosis.notes, *_profile_notes(diagnosis.profile))
     lines += ["", *(f"note: {note}" for note in notes)] if notes else []
     return "\n".join(lines)
+
+
+def _limit(limit: Limit) -> str:
+    return f"  {limit.name:<{LIMIT_WIDTH}} {100 * limit.share:>3.0f} %   {limit.evidence}"
+
+
+def _profile_notes(profile: Profile | None) -> Iterator[str]:
+    if profile is not None:
+        yield from (f"profile: {note}" for note in profile.notes)
+        for rank in profile.ranks:
+            yield from (f"profile of rank {rank.rank}: {note}" for note in rank.notes)
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> list[str]:

@@ -28,26 +28,7 @@ class Roofs:
 
     def __call__(self, device: str, dtypes: dict[str, float]) -> Roof | None:
         """The roof of a device for products of the type that takes the most time."""
-        dtype = next(iter(dtypes), "float32")
-        ceilings = self._measured()
-        if ceilings is not None:
-            flops = ceilings.rate(CEILING_NAMES.get(dtype, ""), device)
-            moved = ceilings.rate("memory copy", device)
-            if moved is not None:
-                return Roof(flops, moved, f"what `hotlap doctor` measured ({dtype}, memory copy)")
-        chip = find_chip(device, None)
-        if chip is None:
-            return None
-        rates = {
-            "float32": chip.fp32_flops_per_s,
-            "tf32": chip.tf32_flops_per_s,
-            "float8": chip.fp8_flops_per_s,
-        }
-        return Roof(
-            rates.get(dtype, chip.dense_16bit_flops_per_s),
-            chip.bandwidth_bytes_per_s,
-            f"the data sheet ({dtype}); `hotlap doctor` measures what there really is",
-        )
+        return roof_of(device, next(iter(dtypes), "float32"), self._measured())
 
     def _measured(self) -> Ceilings | None:
         if not self._is_looked_up:
@@ -65,3 +46,24 @@ class Roofs:
 
         system, software, _ = Prober(progress=lambda text: None).probe(Path(), None)
         return load(cache_folder(), machine_key(system, software), is_quick=True)
+
+
+def roof_of(device: str, dtype: str, ceilings: Ceilings | None) -> Roof | None:
+    """The roof for products of a type: as measured, or else as the data sheet says."""
+    moved = ceilings.rate("memory copy", device) if ceilings is not None else None
+    if ceilings is not None and moved is not None:
+        flops = ceilings.rate(CEILING_NAMES.get(dtype, ""), device)
+        return Roof(flops, moved, f"what `hotlap doctor` measured ({dtype}, memory copy)")
+    chip = find_chip(device, None)
+    if chip is None:
+        return None
+    rates = {
+        "float32": chip.fp32_flops_per_s,
+        "tf32": chip.tf32_flops_per_s,
+        "float8": chip.fp8_flops_per_s,
+    }
+    return Roof(
+        rates.get(dtype, chip.dense_16bit_flops_per_s),
+        chip.bandwidth_bytes_per_s,
+        f"the data sheet ({dtype}); `hotlap doctor` measures what there really is",
+    )

@@ -1,7 +1,8 @@
 """The host waits for the device in the middle of the step, to read a value of it.
 
-While it waits it launches nothing, and the device runs dry afterwards. What that costs is known
-where the device waits for its host: then it is the time that the calls take.
+While it waits it launches nothing, and the device runs dry afterwards. What that costs is seen in a
+profile, as idle time behind a wait; without one it is known where the device waits for its host:
+then it is the time that the calls take.
 """
 
 from __future__ import annotations
@@ -9,31 +10,61 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotlap.doctor.cure import place, places, without
+from hotlap.doctor.habits import Call
 from hotlap.doctor.inside.calls import SYNCS as READS
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
+from hotlap.levers.common.workload import Site
 from hotlap.records.finding import Finding
+from hotlap.records.profile import Site as ProfiledSite
 
 NAME = "syncs"
 SYNCS = (*(f"Tensor.{name}" for name in READS), "Tensor.to")
 
 
 def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Finding]:
-    """Calls that read a value of the device, by line."""
+    """Calls that read a value of the device, by line; those of libraries as a profile has them."""
     calls = training.calls(*SYNCS)
     often = [call for call in calls if training.per_step([call]) >= limits.least_per_step]
-    if not often:
+    idle_s = case.kernels.idle().get("sync", 0.0) if case.kernels else None
+    hidden = _hidden(case, limits) if not often else []
+    if not often and not hidden:
         return
+    sites = [call.site for call in often] or [Site(one.file, one.line) for _, one in hidden]
+    n_times = training.per_step(often) or sum(n for n, _ in hidden)
     yield Finding(
         NAME,
         "advice",
-        f"the host waits for the device {training.per_step(often):.3g} times a step",
-        tuple(f"{call.name} at {place(call.site)}" for call in often[:5]),
-        without(training.share_of(often)) if training.workload.waits_for_host else None,
-        f"{places([call.site for call in often])}: keep values on the device, read them every "
-        "hundred steps or so",
+        f"the host waits for the device {n_times:.3g} times a step",
+        tuple(f"{call.name} at {place(call.site)}" for call in often[:5])
+        or tuple(
+            f"{n:.3g} times a step below {place(site)}"
+            for site, (n, _) in zip(sites[:5], hidden, strict=False)
+        ),
+        _gain(training, often, idle_s),
+        f"{places(sites)}: keep values on the device, read them every hundred steps or so",
     )
+
+
+def _hidden(case: Case, limits: Thresholds) -> list[tuple[float, ProfiledSite]]:
+    """Waits inside of libraries that cost something: how often, and the user's line above them."""
+    kernels = case.kernels
+    if kernels is None or not kernels.is_on_device:
+        return []
+    if kernels.share(kernels.idle().get("sync", 0.0)) < limits.least_call_share:
+        return []
+    return [
+        (one.calls, one.site)
+        for one in kernels.rank.syncs
+        if one.site is not None and one.calls >= limits.least_per_step
+    ]
+
+
+def _gain(training: Training, often: list[Call], idle_s: float | None) -> float | None:
+    if idle_s is not None and training.is_on_gpu:
+        return without(min(1.0, idle_s / training.step.mean))
+    return without(training.share_of(often)) if training.workload.waits_for_host else None
 
 
 RULE = training_rule(NAME, check)

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from hotlap.chronometer.profile.analyse import Left, analyse
+from hotlap.chronometer.profile.sums import Roof
+from hotlap.chronometer.profile.trace import read_trace
+from hotlap.records.profile import RankProfile
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas"
 SGEMM = "ampere_sgemm_128x64_tn"
@@ -18,6 +24,7 @@ RELU = "void at::native::vectorized_elementwise_kernel<4, at::native::clamp_min>
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEP_US = 1000.0
 N_SMS = 132
+LOG = [{"window": ".times.json", "first_step": 9, "device": "NVIDIA H200"}]
 
 
 class DeviceTrace:
@@ -104,3 +111,16 @@ def training(n_steps: int = 3) -> DeviceTrace:
         trace.launch("aten::clamp_min", RELU, at + 895, at + 902, 98)
     trace.mark(10_000 + n_steps * STEP_US)
     return trace
+
+
+def profile_of(trace: DeviceTrace, tmp_path: Path, roof: Roof | None = None) -> RankProfile:
+    """The profile of a trace that went through a file; the same one serves for the lines."""
+    read = read_trace(trace.write(tmp_path / "trace.json.gz"))
+    place = {"line": 7, "function": "main", "module": "", "owner": "user", "is_backward": False}
+    items = [e for e in trace.events if e["name"] == "aten::item" and e["ts"] > 11_000]
+    sites = {
+        "sites": [{"file": "train.py", **place}],
+        "operators": {str(item["args"]["External id"]): 0 for item in items[:1]},
+    }
+    left = Left(0, "node", 1, LOG, read, replace(read, sites=sites))
+    return analyse(left, lambda device, dtypes: roof, str).profile

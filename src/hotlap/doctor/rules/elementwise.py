@@ -1,0 +1,46 @@
+"""Operations that only move memory take a good part of the step: fused, they move it once.
+
+Additions, activations, norms, dropout and the like do less than one FLOP a byte. Several of them in
+a row, made one kernel, read and write once. The gain is that of a step in which they take half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotlap.doctor.cure import lever_cure, percent, without
+from hotlap.doctor.kernels import Kernels, told
+from hotlap.doctor.rule import profile_rule
+from hotlap.doctor.rules.dominant_op import dominates, is_update
+from hotlap.doctor.thresholds import Thresholds
+from hotlap.doctor.training import Training
+from hotlap.records.finding import Finding
+
+NAME = "elementwise"
+
+
+def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
+    """Their share, without the optimizer's; a model that is compiled has them fused."""
+    top = kernels.top("elementwise", "norm")
+    updates_s = sum(op.seconds for op in top if is_update(op))
+    own = [op for op in top if not is_update(op)]
+    share = min(
+        kernels.share(kernels.seconds("elementwise", "norm") - updates_s),
+        training.share("forward", "backward"),  # an optimizer may be written in such operations
+    )
+    is_compiled = any(one.facts.get("is_compiled") for one in training.workload.models)
+    if is_compiled or share < limits.least_elementwise_share or len(own) < 2:
+        return
+    if dominates(own[0], kernels, limits):
+        return  # one operation, which has a rule of its own: there is nothing to fuse it with
+    yield Finding(
+        NAME,
+        "advice" if kernels.is_on_device else "note",
+        f"operations that only move memory take {percent(share)} of the step",
+        tuple(told(op) for op in own[:3]),
+        without(limits.saved_by_fusing * share),
+        lever_cure(training, "compile"),
+    )
+
+
+RULE = profile_rule(NAME, check)

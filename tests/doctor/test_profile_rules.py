@@ -1,0 +1,324 @@
+"""Rules on kernels: each fires on its fault and on nothing else.
+
+On the CPU the profiles are real: a script with the fault, and its twin. For a GPU traces are put
+together by hand (`device_trace.py`), each of a step of 1 ms, beside a real run of a script of which
+the device is then told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_trace import GEMM, NCCL, RELU, SGEMM, STEP_US, DeviceTrace, product, profile_of
+from forked import Forked
+from recorded import recorded
+from script_cases import GPU, MADE, STEP, TOP, Edits, around_loss
+from test_training_rules import as_told, written
+
+from hotlap.doctor.examine import examine
+from hotlap.doctor.limit import limits_of
+from hotlap.doctor.rule import Case
+from hotlap.doctor.rules import RULES, syncs
+from hotlap.doctor.training import Training
+from hotlap.records.finding import Finding
+from hotlap.records.profile import MemoryUse, Profile, RankProfile
+
+LOOKING = [rule for rule in RULES if "profile" in rule.needs]
+MENDED = {"software.torch.products.bfloat16": "usable"}
+GIB = 2**30
+
+# On the CPU ---------------------------------------------------------------------------------------
+
+CHAIN = (
+    "\n\nclass Chain(nn.Module):\n"
+    "    def forward(self, x):\n"
+    "        y = x + torch.zeros(N_TIMES, 1, 1)\n"
+    "        for _ in range(3):\n"
+    "            y = torch.tanh(torch.sigmoid(y) * 1.5 + 0.1)\n"
+    "        return y.mean(0)\n\n\n"
+)
+OUTSIDE = (
+    "\n\nclass Outside(nn.Linear):\n"
+    "    def forward(self, x):\n"
+    '        is_on = ENABLED and torch.is_autocast_enabled("cpu")\n'
+    '        with torch.autocast("cpu", enabled=is_on):\n'
+    "            return super().forward(x.float())\n\n\n"
+)
+BF16 = around_loss('torch.autocast("cpu", torch.bfloat16)')
+
+
+def outside(is_enabled: bool) -> Edits:
+    """The wide layer in autocast, or not."""
+    return {
+        **BF16,
+        "batch_size=64": "batch_size=256",
+        TOP: f"{OUTSIDE.replace('ENABLED', str(is_enabled))}{TOP}",
+        "nn.Linear(1024, 1024)": "Outside(1024, 1024)",
+    }
+
+
+def chain(n_times: int) -> Edits:
+    """Activations of so many times the size that they have."""
+    return {
+        TOP: f"{CHAIN.replace('N_TIMES', str(n_times))}{TOP}",
+        "nn.ReLU(), nn.Linear(1024, 1024)": "Chain(), nn.Linear(1024, 1024)",
+    }
+
+
+CPU_PAIRS: dict[str, tuple[Edits, Edits]] = {
+    "dominant_op": (
+        {STEP: f"{STEP}        torch.sort(torch.arange(2_000_000).flip(0))\n"},
+        {STEP: f"{STEP}        torch.sort(torch.arange(20).flip(0))\n"},
+    ),
+    "copies": (
+        {MADE: f"{MADE}big = torch.randn(3000, 3000)\n", STEP: f"{STEP}        big.t().clone()\n"},
+        {MADE: f"{MADE}big = torch.randn(30, 30)\n", STEP: f"{STEP}        big.t().clone()\n"},
+    ),
+    "elementwise": (chain(40), chain(1)),
+    "autocast_missed": (outside(False), outside(True)),
+}
+
+
+class Clinic:
+    """One real run of the plain script, and profiles of its variants."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._forked = root, Forked(root)
+        self._trainings: dict[str, Training] = {}
+
+    def close(self) -> None:
+        self._forked.close()
+
+    def training(self, edits: Edits) -> Training:
+        text = written("plain", edits)
+        if text not in self._trainings:
+            training = self._forked.visit(text, 20).training
+            assert training is not None
+            self._trainings[text] = training
+        return self._trainings[text]
+
+    def on_cpu(self, edits: Edits) -> tuple[Finding, ...]:
+        training = self.training(edits)
+        profile = self.profile(edits)
+        machine = recorded("cpu_node", MENDED)
+        return found(Case(machine, training.run, training, profile=profile))
+
+    def profile(self, edits: Edits) -> Profile:
+        return self._forked.profile(written("plain", edits))
+
+    def on_gpu(self, rank: RankProfile, facts: dict[str, Any]) -> Case:
+        told = {**GPU, "step.mean": STEP_US / 1e6, **facts}
+        training = as_told(self.training({}), told)
+        profile = Profile("", (), "", (rank,), None, ())
+        return Case(recorded("gpu_node", {}), training.run, training, profile=profile)
+
+
+def found(case: Case) -> tuple[Finding, ...]:
+    findings, notes = examine(case, [*LOOKING, syncs.RULE])
+    assert notes == ()
+    return findings
+
+
+@pytest.fixture(scope="module")
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    clinic = Clinic(tmp_path_factory.mktemp("profiles"))
+    yield clinic
+    clinic.close()
+
+
+@pytest.mark.parametrize("rule", CPU_PAIRS)
+def test_a_rule_fires_on_its_fault_on_a_cpu(clinic: Clinic, rule: str) -> None:
+    findings = clinic.on_cpu(CPU_PAIRS[rule][0])
+    assert {finding.rule for finding in findings} == {rule}
+    assert all(finding.evidence and finding.cure for finding in findings)
+
+
+@pytest.mark.parametrize("rule", CPU_PAIRS)
+def test_nothing_fires_on_the_twin_on_a_cpu(clinic: Clinic, rule: str) -> None:
+    assert clinic.on_cpu(CPU_PAIRS[rule][1]) == ()
+
+
+def test_the_line_of_a_costly_operation_is_named(clinic: Clinic) -> None:
+    (finding,) = clinic.on_cpu(CPU_PAIRS["dominant_op"][0])
+    text = written("plain", CPU_PAIRS["dominant_op"][0]).splitlines()
+    line = next(i for i, one in enumerate(text, 1) if "torch.sort" in one)
+    assert f"train.py:{line}" in finding.cure
+    assert finding.gain is not None
+    assert finding.gain > 1.2
+
+
+# On a GPU -----------------------------------------------------------------------------------------
+
+
+def steps(fill: Callable[[DeviceTrace, float], None], n: int = 3) -> DeviceTrace:
+    """A trace of steps that are all alike."""
+    trace = DeviceTrace()
+    for step in range(n):
+        at = 10_000 + step * STEP_US
+        trace.mark(at)
+        fill(trace, at)
+    trace.mark(10_000 + n * STEP_US)
+    return trace
+
+
+def gemm(m: int, n: int, k: int, us: float = 960, kernel: str = GEMM, kind: str = "c10::BFloat16"):
+    """Nothing but one product."""
+
+    def fill(trace: DeviceTrace, at: float) -> None:
+        trace.launch("aten::mm", kernel, at + 5, at + 20, us, **product(m, n, k, kind))
+
+    return fill
+
+
+def many_kernels(us: float) -> Callable[[DeviceTrace, float], None]:
+    """Twenty products, launched one every 49 µs."""
+
+    def fill(trace: DeviceTrace, at: float) -> None:
+        for i in range(20):
+            sizes = product(1408, 1536, 4096, "c10::BFloat16")
+            trace.launch("aten::mm", GEMM, at + 49 * i, at + 49 * i + 8, us, **sizes)
+
+    return fill
+
+
+def exchange(begins: float, us: float) -> Callable[[DeviceTrace, float], None]:
+    """A product, and an all-reduce of 250 µs that begins some time after the step."""
+
+    def fill(trace: DeviceTrace, at: float) -> None:
+        gemm(1408, 1536, 4096, us)(trace, at)
+        trace.launch("c10d::allreduce_", NCCL, at + 15, at + begins, 250, stream=20)
+
+    return fill
+
+
+def reading(has_read: bool) -> Callable[[DeviceTrace, float], None]:
+    """A product, a value that is read, and another product that is launched after it."""
+
+    def fill(trace: DeviceTrace, at: float) -> None:
+        gemm(1408, 1536, 4096, 400)(trace, at)
+        if has_read:
+            trace.launch(
+                "aten::item", "Memcpy DtoH (Device -> Pageable)", at + 30, at + 420, 2,
+                category="gpu_memcpy", call="cudaMemcpyAsync", call_us=395,
+            )  # fmt: skip
+            gemm(1408, 1536, 4096, 300)(trace, at + 600)
+        else:
+            gemm(1408, 1536, 4096, 560)(trace, at + 401)
+
+    return fill
+
+
+def moved(us: float, n: int) -> Callable[[DeviceTrace, float], None]:
+    """A product, and activations behind it."""
+
+    def fill(trace: DeviceTrace, at: float) -> None:
+        gemm(1408, 1536, 4096, 970 - n * us)(trace, at)
+        for i in range(n):
+            name = ("aten::clamp_min", "aten::mul", "aten::add")[i % 3]
+            start = at + 990 - (n - i) * us
+            trace.launch(name, RELU.replace("clamp_min", name), at + 20 + i * 10, start, us)
+
+    return fill
+
+
+@dataclass(frozen=True)
+class DevicePair:
+    fault: Callable[[DeviceTrace, float], None]
+    twin: Callable[[DeviceTrace, float], None]
+    told: dict[str, Any] = field(default_factory=dict)
+
+
+DEVICE_PAIRS = {
+    "launch_gaps": DevicePair(many_kernels(12), many_kernels(47)),
+    "waves": DevicePair(gemm(1408, 1664, 4096), gemm(1408, 1536, 4096)),
+    "thin_products": DevicePair(gemm(8, 16_896, 4096), gemm(2816, 3072, 4096)),
+    "idle_tensor_cores": DevicePair(
+        gemm(1408, 1536, 4096, kernel=SGEMM), gemm(1408, 1536, 4096, kernel=GEMM)
+    ),
+    "autocast_missed": DevicePair(
+        gemm(1408, 3072, 4096, kernel=SGEMM, kind="float"), gemm(1408, 1536, 4096)
+    ),
+    "exposed_communication": DevicePair(exchange(725, 700), exchange(300, 960)),
+    "syncs": DevicePair(reading(True), reading(False)),
+    "elementwise": DevicePair(moved(60, 6), moved(20, 6)),
+    "dominant_op": DevicePair(moved(400, 1), moved(100, 1)),
+}
+
+
+@pytest.mark.parametrize("rule", DEVICE_PAIRS)
+def test_a_rule_fires_on_its_fault_on_a_gpu(clinic: Clinic, tmp_path: Path, rule: str) -> None:
+    pair = DEVICE_PAIRS[rule]
+    findings = found(clinic.on_gpu(profile_of(steps(pair.fault), tmp_path), pair.told))
+    assert {finding.rule for finding in findings} == {rule}
+    assert all(finding.evidence and finding.cure for finding in findings)
+    assert all(finding.gain is None or finding.gain > 1 for finding in findings)
+
+
+@pytest.mark.parametrize("rule", DEVICE_PAIRS)
+def test_nothing_fires_on_the_twin_on_a_gpu(clinic: Clinic, tmp_path: Path, rule: str) -> None:
+    pair = DEVICE_PAIRS[rule]
+    assert found(clinic.on_gpu(profile_of(steps(pair.twin), tmp_path), pair.told)) == ()
+
+
+@pytest.mark.parametrize(("pieces", "expected"), [(30, {"fragmentation"}), (2, set())])
+def test_memory_in_pieces_is_found_where_it_is_nearly_full(
+    clinic: Clinic, tmp_path: Path, pieces: int, expected: set[str]
+) -> None:
+    memory = MemoryUse(None, None, None, None, None, pieces * GIB, 100 * GIB, None, 0)
+    rank = profile_of(steps(gemm(1408, 1536, 4096)), tmp_path)
+    case = clinic.on_gpu(replace(rank, memory=memory), {})
+    assert {finding.rule for finding in found(case)} == expected
+
+
+def test_every_rule_on_kernels_has_a_case() -> None:
+    assert {*CPU_PAIRS, *DEVICE_PAIRS, "fragmentation"} == {
+        *(rule.name for rule in LOOKING),
+        "syncs",
+    }
+
+
+def test_a_profiler_that_slows_the_host_makes_no_gaps(clinic: Clinic, tmp_path: Path) -> None:
+    """Kernels fill 240 µs of a profiled millisecond; the true step is hardly longer than that."""
+    rank = profile_of(steps(many_kernels(12)), tmp_path)
+    assert found(clinic.on_gpu(rank, {"step.mean": 250e-6})) == ()
+
+
+def test_the_gain_is_what_the_finding_says_is_lost(clinic: Clinic, tmp_path: Path) -> None:
+    def gain(rule: str) -> float:
+        case = clinic.on_gpu(profile_of(steps(DEVICE_PAIRS[rule].fault), tmp_path), {})
+        (finding,) = found(case)
+        assert finding.gain is not None
+        return finding.gain
+
+    assert gain("exposed_communication") == pytest.approx(1 / (1 - 0.25), rel=0.01)
+    assert gain("launch_gaps") == pytest.approx(1000 / 240, rel=0.05)
+    assert gain("dominant_op") == pytest.approx(1 / 0.6, rel=0.01)
+    # 143 tiles are two waves of 132 multiprocessors: 121 tiles' worth of them stand idle.
+    assert gain("waves") == pytest.approx(1 / (1 - 0.96 * 121 / 264), rel=0.01)
+
+
+# What limits --------------------------------------------------------------------------------------
+
+
+def test_what_the_step_is_spent_on_adds_up_on_a_gpu(clinic: Clinic, tmp_path: Path) -> None:
+    case = clinic.on_gpu(profile_of(steps(exchange(725, 700)), tmp_path), {})
+    assert case.training is not None
+    limits = {one.name: one.share for one in limits_of(case.training, case.kernels, None)}
+    assert limits["communication"] == pytest.approx(0.25, abs=0.01)
+    assert limits["kernels of unknown bound"] == pytest.approx(0.7, abs=0.01)  # no roof is known
+    assert sum(limits.values()) == pytest.approx(1, abs=0.02)
+
+
+def test_what_the_step_is_spent_on_adds_up_on_a_cpu(clinic: Clinic) -> None:
+    training = clinic.training({})
+    without = limits_of(training, None, None)
+    assert sum(one.share for one in without) == pytest.approx(1, abs=0.03)
+    assert without[0].name == "computing"
+    profile = clinic.profile({})
+    case = Case(recorded("cpu_node", MENDED), training.run, training, profile=profile)
+    looked = limits_of(training, case.kernels, None)
+    assert sum(one.share for one in looked) == pytest.approx(1, abs=0.1)
