@@ -39,16 +39,25 @@ class Forked:
             env=environment(ISA),
         )
 
-    def visit(self, text: str, steps: int = 30, ranks: int = 1) -> Visit:
+    def visit(
+        self, text: str, steps: int = 30, ranks: int = 1, levers: dict[str, str] | None = None
+    ) -> Visit:
         """Write a script, run it for some steps, and read what it left."""
-        return read_visit(self._run(text, steps, ranks, is_profiled=False))
+        return read_visit(self._run(text, steps, ranks, is_profiled=False, levers=levers))
 
     def profile(self, text: str) -> Profile:
         """Write a script, run it until its profile is made, and read that."""
         outcome = self._run(text, 30, 1, is_profiled=True)
         return make_profile(outcome.folder, outcome.run, Roofs())
 
-    def _run(self, text: str, steps: int, ranks: int, is_profiled: bool) -> Outcome:
+    def _run(
+        self,
+        text: str,
+        steps: int,
+        ranks: int,
+        is_profiled: bool,
+        levers: dict[str, str] | None = None,
+    ) -> Outcome:
         self._n += 1
         folder = self._root / str(self._n)
         folder.mkdir()
@@ -58,7 +67,7 @@ class Forked:
         began = time.monotonic()
         last_step = steps + warmup
         order = {"script": str(script), "folder": str(folder), "steps": last_step, "ranks": ranks}
-        code = self._ask({**order, "profile": is_profiled})["code"]
+        code = self._ask({**order, "profile": is_profiled, "levers": levers or {}})["code"]
         records, notes = collect_ranks(folder)
         run = merge(
             records,

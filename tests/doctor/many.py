@@ -1,11 +1,11 @@
 """Runs many scripts as `hotlap doctor` would, each in a process forked from one that has torch.
 
-An order is a line of JSON on standard input: script, folder, steps, ranks, and whether a profile is
-wanted. The answer is a line with the exit code. What `sitecustomize` does at the end of `import
-torch` is done here: the hooks of the chronometer are installed before anything else is imported,
-and in each forked process the levers' watcher and the doctor's own, or the profile's. Then the
-script is executed as `__main__`, in a folder of its own. What the processes leave is read by the
-test with the launcher's own functions.
+An order is a line of JSON on standard input: script, folder, steps, ranks, levers, and whether a
+profile is wanted. The answer is a line with the exit code. What `sitecustomize` does at the end of
+`import torch` is done here: the hooks of the chronometer are installed before anything else is
+imported, and in each forked process the levers' watcher and the doctor's own, or the profile's.
+Then the script is executed as `__main__`, in a folder of its own. What the processes leave is read
+by the test with the launcher's own functions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run_script(order: dict[str, Any], rank: int, port: int) -> None:
             **{"RANK": str(rank), "WORLD_SIZE": str(order["ranks"]), "LOCAL_RANK": str(rank)},
             **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
         }
-    os.environ |= levers_inside.Orders().to_environment()
+    os.environ |= levers_inside.Orders(levers=order["levers"]).to_environment()
     os.environ[SKIP_FLOPS_VARIABLE] = "1"
     SESSION.settings = Settings(str(folder), order["steps"])
     if order["profile"]:

@@ -306,6 +306,12 @@ PRECISION = (
         at_top('torch.set_float32_matmul_precision("medium")'),
         at_top('torch.set_float32_matmul_precision("high")'),
     ),
+    Pair(
+        "fp16_accumulation",
+        "plain",
+        at_top("torch.backends.cuda.matmul.allow_fp16_accumulation = True"),
+        at_top("torch.backends.cuda.matmul.allow_fp16_accumulation = False"),
+    ),
 )
 LAYERS = (
     Pair(

@@ -71,8 +71,8 @@ def chain(n_times: int) -> Edits:
 
 CPU_PAIRS: dict[str, tuple[Edits, Edits]] = {
     "dominant_op": (
-        {STEP: f"{STEP}        torch.sort(torch.arange(2_000_000).flip(0))\n"},
-        {STEP: f"{STEP}        torch.sort(torch.arange(20).flip(0))\n"},
+        {MADE: f"{MADE}long = torch.rand(500_000)\n", STEP: f"{STEP}        torch.sort(long)\n"},
+        {MADE: f"{MADE}long = torch.rand(20)\n", STEP: f"{STEP}        torch.sort(long)\n"},
     ),
     "copies": (
         {MADE: f"{MADE}big = torch.randn(3000, 3000)\n", STEP: f"{STEP}        big.t().clone()\n"},

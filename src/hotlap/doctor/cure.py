@@ -12,6 +12,8 @@ from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import Site
 
 BY_NAME = {lever.name: lever for lever in LEVERS}
+UNSURE_ON_CPU = ("compile", "channels_last")
+"""Levers that make steps on a CPU shorter or longer, by model and processor: measure them."""
 MOST_SAVED = 0.99
 """Of a step: what is left of one is never nothing."""
 
@@ -21,8 +23,10 @@ def without(share: float) -> float:
     return 1.0 / (1.0 - min(share, MOST_SAVED))
 
 
-def lever_gain(training: Training, name: str) -> float:
+def lever_gain(training: Training, name: str) -> float | None:
     """Of a lever: the phases that it shortens, and the part of them that it usually saves."""
+    if name in UNSURE_ON_CPU and not training.is_on_gpu:
+        return None
     lever = BY_NAME[name]
     return without(training.share(*lever.phases) * lever.saves(training.workload))
 

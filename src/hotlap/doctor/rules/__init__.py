@@ -52,6 +52,7 @@ from hotlap.doctor.rules import (
     find_unused,
     first_channels,
     float64,
+    fp16_accumulation,
     fp16_unscaled,
     fp32_products,
     fragmentation,
@@ -223,6 +224,7 @@ RULES: tuple[Rule, ...] = (
     backward_in_autocast.RULE,
     autocast_missed.RULE,
     medium_precision.RULE,
+    fp16_accumulation.RULE,
     # shapes and layers
     odd_linear.RULE,
     odd_channels.RULE,

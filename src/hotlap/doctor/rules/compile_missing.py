@@ -1,6 +1,7 @@
 """The model runs one operation at a time; compiled, operations that follow each other become one.
 
-The gain is what torch.compile usually saves of forward and backward.
+The gain is what torch.compile usually saves of forward and backward on a GPU; on a CPU it is
+unknown.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import lever_cure, percent, without
+from hotlap.doctor.cure import BY_NAME, lever_cure, percent, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -27,7 +27,9 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         f"{percent(padding)} of the batches is padding",
         ("rows of the first batches end in one repeated value",),
         without(padding * training.share("forward", "backward")),
-        lever_cure(training, "bucket_by_length"),
+        lever_cure(training, "bucket_by_length")
+        if BY_NAME["bucket_by_length"].applies(training.workload).yes
+        else "cut each batch to its longest row, in a collate_fn or before the model is called",
     )
 
 

@@ -284,6 +284,9 @@ class Process:
                 "anomaly": torch.is_anomaly_enabled(),
                 "n_threads": torch.get_num_threads(),
                 "gc_threshold": list(gc.get_threshold()),
+                "fp16_accumulation": bool(
+                    getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)
+                ),
             },
         }
         if device == "cuda":
