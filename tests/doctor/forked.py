@@ -43,21 +43,22 @@ class Forked:
         self, text: str, steps: int = 30, ranks: int = 1, levers: dict[str, str] | None = None
     ) -> Visit:
         """Write a script, run it for some steps, and read what it left."""
-        return read_visit(self._run(text, steps, ranks, is_profiled=False, levers=levers))
+        return read_visit(self.run(text, steps, ranks, levers=levers))
 
     def profile(self, text: str) -> Profile:
         """Write a script, run it until its profile is made, and read that."""
-        outcome = self._run(text, 30, 1, is_profiled=True)
+        outcome = self.run(text, 30, is_profiled=True)
         return make_profile(outcome.folder, outcome.run, Roofs())
 
-    def _run(
+    def run(
         self,
         text: str,
         steps: int,
-        ranks: int,
-        is_profiled: bool,
+        ranks: int = 1,
+        is_profiled: bool = False,
         levers: dict[str, str] | None = None,
     ) -> Outcome:
+        """Write a script and run it, for its steps or until its profile is made."""
         self._n += 1
         folder = self._root / str(self._n)
         folder.mkdir()

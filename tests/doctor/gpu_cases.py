@@ -1,0 +1,139 @@
+"""Faults of trainings on a GPU, each a change of a well-tuned script in `gpu_scripts/`.
+
+`record_on_gpu.py` runs them on a machine that has one and keeps what they left; the tests look at
+that, wherever they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Edits = dict[str, str]
+
+SIZES = "BATCH, WIDTH, HIDDEN, N_CLASSES = 8192, 4096, 8192, 1024"
+CONTEXT = "    with torch.autocast(device, torch.bfloat16):\n        loss = "
+STEP = "    optimizer.step()\n"
+LOOP = "for _ in range(400):\n"
+SGD = "torch.optim.SGD(model.parameters(), lr=0.01, fused=True)"
+PINNED = ", pin_memory=True)"
+FUSED = "nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)"
+BY_HAND = "torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, -1) @ v"
+CAREFUL = (
+    "class Careful(nn.Linear):\n"
+    "    def forward(self, x):\n"
+    "        with torch.autocast(device, enabled=False):\n"
+    "            return super().forward(x.float())\n\n\n"
+)
+CHAIN = (
+    "class Chain(nn.Module):\n"
+    "    def forward(self, x):\n"
+    "        for _ in range(6):\n"
+    "            x = torch.tanh(x * 1.01 + 0.1)\n"
+    "        return x\n\n\n"
+)
+
+
+def sizes(batch: int, width: int, hidden: int, n_classes: int = 1024) -> Edits:
+    return {SIZES: f"{SIZES.split(' =')[0]} = {batch}, {width}, {hidden}, {n_classes}"}
+
+
+@dataclass(frozen=True)
+class GpuCase:
+    name: str
+    base: str
+    edits: Edits = field(default_factory=dict)
+    rules: tuple[str, ...] = ()
+    """That fire on it, beside notes; none on a well-tuned one."""
+
+
+CASES = (
+    GpuCase("dense", "dense"),
+    GpuCase("convs", "convs"),
+    GpuCase("words", "words"),
+    GpuCase("tiny", "dense", sizes(64, 64, 64, 8), ("launch_gaps", "small_batch")),
+    GpuCase("thin", "dense", sizes(16, 8192, 16384), ("thin_products",)),
+    GpuCase("odd tiles", "dense", sizes(1408, 3328, 3328, 3328), ("waves",)),
+    GpuCase("odd sizes", "dense", sizes(8192, 4096, 8190), ("odd_linear",)),
+    GpuCase("strict fp32", "dense", {CONTEXT: "    if True:\n        loss = "}, ("fp32_products",)),
+    GpuCase(
+        "outside autocast",
+        "dense",
+        {
+            "layers = [": f"{CAREFUL}layers = [",
+            "nn.Linear(HIDDEN, HIDDEN)": "Careful(HIDDEN, HIDDEN)",
+        },
+        ("autocast_missed",),
+    ),
+    GpuCase(
+        "chain",
+        "dense",
+        {"layers = [": f"{CHAIN}layers = [Chain(), ", "HIDDEN), nn.ReLU()]": "HIDDEN), Chain()]"},
+        ("elementwise",),
+    ),
+    GpuCase(
+        "sorting",
+        "dense",
+        {
+            LOOP: f"long = torch.rand(1 << 26, device=device)\n{LOOP}",
+            STEP: f"{STEP}    long.sort()\n",
+        },
+        ("dominant_op",),
+    ),
+    GpuCase(
+        "copying",
+        "dense",
+        {
+            LOOP: f"big = torch.rand(32768, 32768, device=device)\n{LOOP}",
+            STEP: f"{STEP}    big.t().contiguous()\n",
+        },
+        ("copies",),
+    ),
+    GpuCase("reading", "dense", {STEP: f"{STEP}    loss.item()\n"}, ("syncs",)),
+    GpuCase(
+        "reading now and then",
+        "dense",
+        {
+            LOOP: "for step in range(400):\n",
+            STEP: f"{STEP}    if step % 100 == 99:\n        loss.item()\n",
+        },
+    ),
+    GpuCase("barrier", "dense", {STEP: f"{STEP}    torch.cuda.synchronize()\n"}, ("barriers",)),
+    GpuCase(
+        "optimizer",
+        "dense",
+        {
+            SGD: "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)",
+            SIZES: sizes(1024, 8192, 8192)[SIZES],
+        },
+        ("slow_optimizer",),
+    ),
+    GpuCase(
+        "full memory",
+        "dense",
+        {LOOP: f"filler = torch.empty(120 << 30, dtype=torch.uint8, device=device)\n{LOOP}"},
+    ),
+    GpuCase(
+        "contiguous",
+        "convs",
+        {
+            ", memory_format=torch.channels_last)": ")",
+            "images = images.to(memory_format=torch.channels_last)\n": "",
+        },
+        ("channels_last",),
+    ),
+    GpuCase("unpinned", "words", {PINNED: ")"}, ("pageable_copies",)),
+    GpuCase(
+        "blocking",
+        "words",
+        {", non_blocking=True)": ")"},
+        ("blocking_copies",),
+    ),
+    GpuCase("attention by hand", "words", {FUSED: BY_HAND}, ("attention_by_hand",)),
+    GpuCase(
+        "odd vocabulary",
+        "words",
+        {"= 8192, 1024, 2048, 16, 16": "= 8190, 1024, 2048, 16, 16"},
+        ("odd_vocabulary",),
+    ),
+)
+"""Notes may be on any of them."""

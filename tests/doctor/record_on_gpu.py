@@ -1,0 +1,102 @@
+"""Runs the cases of `gpu_cases.py` on this machine's GPU and packs what rules look at.
+
+    python tests/doctor/record_on_gpu.py h200.tar.gz [--only name,name] [--small]
+
+Of each case: the Run, its ranks, what was seen inside, the script, and the Profile of a second run;
+beside them the Machine, once. `--small` tries it all on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from forked import Forked  # noqa: E402
+from gpu_cases import CASES, GpuCase  # noqa: E402
+
+from hotlap.machine.probe import Prober  # noqa: E402
+from hotlap.records.codec import write_json  # noqa: E402
+from hotlap.records.machine import Machine  # noqa: E402
+from hotlap.records.profile import PROFILE_FILE  # noqa: E402
+
+STEPS = 40
+KEPT = ("run.json", "rank-*.json", "*.levers", "train.py")
+SMALL = {
+    '"cuda"': '"cpu"',
+    "cuda.synchronize": "cpu.synchronize",
+    "BATCH, SIZE, WIDTH = 256, 64, 256": "BATCH, SIZE, WIDTH = 4, 8, 16",
+    "8192, 1024, 2048, 16, 16": "64, 16, 32, 2, 4",
+    "32768, 32768": "32, 32",
+    "1 << 26": "1 << 6",
+    "120 << 30": "120",
+}
+
+
+def text_of(case: GpuCase, is_small: bool) -> str:
+    """The script, with its fault."""
+    text = (HERE / "gpu_scripts" / f"{case.base}.py").read_text()
+    for old, new in case.edits.items():
+        assert old in text, f"{case.base}.py has no {old!r}"
+        text = text.replace(old, new)
+    if is_small:
+        text = re.sub(r"(N_CLASSES) = .*", r"\1 = 64, 64, 128, 16", text)
+        for old, new in SMALL.items():
+            text = text.replace(old, new)
+    return text
+
+
+def record(forked: Forked, case: GpuCase, target: Path, is_small: bool) -> None:
+    """One case: a run that is measured, and one that is profiled."""
+    text = text_of(case, is_small)
+    measured = forked.run(text, STEPS)
+    measured.run.write(measured.folder)
+    target.mkdir(parents=True)
+    for pattern in KEPT:
+        for path in measured.folder.glob(pattern):
+            # Where it lay is no matter: the test puts its own folder there.
+            (target / path.name).write_text(
+                path.read_text().replace(str(measured.folder), "@FOLDER@")
+            )
+    profiled = forked.profile(text)
+    write_json(target / PROFILE_FILE, profiled)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("archive", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--small", action="store_true")
+    arguments = parser.parse_args()
+    wanted = set(filter(None, arguments.only.split(",")))
+    with tempfile.TemporaryDirectory() as folder:
+        root, kept = Path(folder), Path(folder) / "kept"
+        kept.mkdir()
+        forked = Forked(root)
+        for case in CASES:
+            if wanted and case.name not in wanted:
+                continue
+            began = time.monotonic()
+            try:
+                record(forked, case, kept / case.name.replace(" ", "-"), arguments.small)
+                print(f"{case.name}: {time.monotonic() - began:.1f} s", flush=True)
+            except AssertionError as error:
+                shutil.rmtree(kept / case.name.replace(" ", "-"), ignore_errors=True)
+                print(f"{case.name} failed: {str(error)[-1500:]}", flush=True)
+        forked.close()
+        parts = Prober(progress=print).probe(Path(), None)
+        write_json(kept / "machine.json", Machine(*parts, None, ()))
+        with tarfile.open(arguments.archive, "w:gz") as archive:
+            archive.add(kept, arcname=".")
+
+
+if __name__ == "__main__":
+    main()
