@@ -129,6 +129,8 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         optimizer,
         overlaps=not arguments.no_overlap,
         is_compiled=arguments.compile,
+        is_channels_last=arguments.channels_last,
+        is_fused=arguments.fused,
         data_samples_per_s=arguments.data_rate,
     )
     find_precision(precision)
@@ -202,6 +204,17 @@ def _total_samples(arguments: argparse.Namespace, model: Model) -> float | None:
     return float(arguments.samples) if arguments.samples else None
 
 
+def _written(arguments: argparse.Namespace, model: Model) -> str:
+    """How a traced model's training is written, as far as it decides the time."""
+    parts = [f"torch's {'fused' if arguments.fused else 'default'} optimizer"]
+    if model.has_convolutions:
+        last = arguments.channels_last or arguments.compile
+        parts.append(f"channels {'last' if last else 'first, as torch has them by default'}")
+        if arguments.precision == "fp32":
+            parts.append("convolutions in TF32 as by default (fp32-strict has none)")
+    return ", ".join(parts)
+
+
 def _assumptions(
     arguments: argparse.Namespace, model: Model, money: Money, gpus: Gpus
 ) -> list[str]:
@@ -214,8 +227,8 @@ def _assumptions(
             "MFU and HFU: attention in full (12·L·h·s a token), against the dense peak of "
             f"{KINDS[gpus.kind].chip} at this precision; HFU counts what is computed again",
         ]
-    if model.unit == "images":
-        lines.append("convolutions with channels last")
+    if model.is_traced:
+        lines.append(_written(arguments, model))
     if arguments.tokens or arguments.samples or arguments.epochs:
         lost = "nothing lost: 0.6 to 0.9 is seen in long runs" if money.goodput == 1 else "given"
         lines.append(f"goodput {money.goodput:g} ({lost})")

@@ -107,6 +107,12 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--compile", action="store_true", help="torch.compile")
     group.add_argument(
+        "--channels-last", action="store_true", help="images lie so in memory, in eager mode too"
+    )
+    group.add_argument(
+        "--fused", action="store_true", help="the optimizer of a traced model is torch's fused one"
+    )
+    group.add_argument(
         "--no-overlap", action="store_true", help="communication waits for computing"
     )
     group.add_argument("--layout", metavar="'dp=8 tp=2'", help="not searched for: this one")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import ceil
 
-from hotlap.planner.layers import Layer, Model
+from hotlap.planner.layers import Layer, Model, Moment
 from hotlap.planner.layout import Layout
 from hotlap.planner.stages import Stage, distinct, params_of, stage_params, stages
 from hotlap.planner.training import Training
@@ -17,6 +17,8 @@ from hotlap.planner.training import Training
 GIB = 2**30
 CONTEXT_BYTES = 0.5 * GIB
 """The CUDA context, its kernels and the workspaces of libraries."""
+WORKSPACE_BYTES = 32 * 2**20
+"""cuBLAS's, which torch's allocator hands out: 32 MiB on Hopper."""
 COMMUNICATOR_BYTES = 0.25 * GIB
 """NCCL's buffers, for each group of ranks that a rank belongs to."""
 FRAGMENTED_SHARE = 0.03
@@ -36,7 +38,8 @@ class Bytes:
     logits: float
     buffers: float
     unsharded: float
-    """FSDP: groups of blocks that are gathered at a time. Autocast: weights cast for computing."""
+    """FSDP: groups of blocks that are gathered at a time. Autocast: weights cast for computing.
+    Where the update is the worst moment, what it holds of every weight."""
     communication: float
     context: float
     fragmentation: float
@@ -86,7 +89,46 @@ def _training_rank(stage: Stage, model: Model, training: Training, layout: Layou
         "unsharded": _unsharded(stage, training, layout),
         "communication": _communication(layout),
     }
+    moments = _moments(model, layout)
+    if moments:
+        _at_the_worst(parts, moments, training, layout)
     return _rounded(parts)
+
+
+def _moments(model: Model, layout: Layout) -> tuple[Moment, ...]:
+    """Of a trace, which is of the whole model; selective recomputation was not traced."""
+    if layout.tp * layout.cp * layout.pp > 1 or layout.recompute == "selective":
+        return ()
+    return model.moments_recomputed if layout.recompute == "full" else model.moments
+
+
+def _at_the_worst(
+    parts: dict[str, float], moments: tuple[Moment, ...], training: Training, layout: Layout
+) -> None:
+    """Put what was seen alive in the place of what is kept for backward.
+
+    Where gradients lie in memory from step to step (sums over several backwards, buckets, shards,
+    Megatron's buffers) all of them meet the most activations. Else they come while these go, and
+    the update, when activations are gone, may need more.
+    """
+    b = training.micro_batch
+    parts["buffers"] += WORKSPACE_BYTES
+    n_micro = training.batch // (layout.n_data * b)
+    if n_micro > 1 or layout.n_data > 1 or training.precision.master_bytes:
+        seen = moments[-1].per_sample_bytes * b
+    else:
+        worst = max(moments, key=lambda one: one.per_sample_bytes * b + one.fixed_bytes)
+        seen = worst.per_sample_bytes * b
+        casts = min(parts["unsharded"], worst.fixed_bytes)
+        n_weights = parts["weights"] / training.precision.weight_bytes
+        update = parts["gradients"] + n_weights * training.optimizer.temporary_bytes
+        if seen + worst.fixed_bytes > update:
+            parts |= {"unsharded": casts, "gradients": worst.fixed_bytes - casts}
+        else:
+            parts |= {"unsharded": update - parts["gradients"], "activations": 0.0, "logits": 0.0}
+            return
+    parts["logits"] = min(parts["logits"], seen)
+    parts["activations"] = seen - parts["logits"]
 
 
 def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotlap.planner.calibration import Calibration
+from hotlap.planner.counting import Pass, StageWork
 from hotlap.planner.links import Sending
-from hotlap.planner.work import Pass, StageWork, StepWork
+from hotlap.planner.work import StepWork
 
 COMPILED_KERNELS = 0.35
 """Of the launches that are left when a model is compiled."""
@@ -64,7 +65,7 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
     neighbour = 2 * _seconds(stage.neighbour, by) * work.v
     waits = neighbour * (n + (work.pp - 1) / work.v) if work.pp > 1 else 0.0
     gradients = _hidden(_seconds(stage.gradients, by), micro.backward, work.overlaps, by)
-    update = max(one.update_stream_s for one in work.stages) / by.stream_reach
+    update = max(one.update_stream_s for one in work.stages) / _stream_reach(work, by)
     return StepTime(
         products=n * micro.products,
         streams=n * micro.streams + update + stage.update_host_s,
@@ -83,7 +84,8 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
         p.product_s / reach + p.convolution_s / convolution + p.attention_s / attention
         for p in passes
     ]
-    streams = [p.stream_s / by.stream_reach for p in passes]
+    streams = [p.stream_s / _stream_reach(work, by) for p in passes]
+    kernel_s = by.kernel_s_of.get(work.generation, by.kernel_s)
     busy = [a + b for a, b in zip(products, streams, strict=True)]
     waits = [_waits(p, seconds, work, by) for p, seconds in zip(passes, busy, strict=True)]
     launches = sum(p.n_kernels for p in passes) * (COMPILED_KERNELS if work.is_compiled else 1)
@@ -92,9 +94,13 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
         sum(products),
         sum(streams),
         sum(waits),
-        _with_host(on_gpu, launches * by.kernel_s) - on_gpu,
+        _with_host(on_gpu, launches * kernel_s) - on_gpu,
         busy[1],
     )
+
+
+def _stream_reach(work: StepWork, by: Calibration) -> float:
+    return by.stream_reach_of.get(work.generation, by.stream_reach)
 
 
 def _with_host(on_gpu: float, on_host: float) -> float:

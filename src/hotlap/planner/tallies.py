@@ -45,7 +45,7 @@ class Tally:
         self._loss = _Part("loss")
         self._current = self._parts[0]
         held = (*model.parameters(), *model.buffers())
-        self._own = {_place(tensor) for tensor in held}
+        self._own = {place_of(tensor) for tensor in held}
         self._seen = set(self._own)
         self._alive: list[Any] = []
         self._stack = ExitStack()
@@ -83,7 +83,7 @@ class Tally:
     def _hook(self, index: int, block: nn.Module) -> None:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             part = self._current = self._parts[index + 1]
-            tensors = _tensors((args, kwargs))
+            tensors = tensors_in((args, kwargs))
             part.input_bytes = max((_nbytes(t) for t in tensors), default=0) / self._batch
 
         def after(*_: Any) -> None:
@@ -104,7 +104,7 @@ class Tally:
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = _place(tensor)
+        key = place_of(tensor)
         if key not in self._seen:
             self._seen.add(key)
             self._alive.append(storage)  # an address is used again once its storage is gone
@@ -114,7 +114,7 @@ class Tally:
 
     def operation(self, name: str, is_view: bool, inputs: Any, outputs: Any) -> None:
         """One operation below autograd."""
-        read, written = _tensors(inputs), _tensors(outputs)
+        read, written = tensors_in(inputs), tensors_in(outputs)
         if is_view or not written or name in FREE:
             return
         part = self._current
@@ -127,7 +127,7 @@ class Tally:
             part.attentions.append(_attention(read, self._is_causal))
         elif self._is_of_weights(read):
             # Backward keeps them, but they are weights in another type: no activations.
-            self._seen |= {_place(tensor) for tensor in written}
+            self._seen |= {place_of(tensor) for tensor in written}
             self._alive += written
         else:
             part.traffic_bytes += moved
@@ -135,12 +135,12 @@ class Tally:
 
     def _is_of_weights(self, read: list[Any]) -> bool:
         """A cast of weights for autocast: it does not grow with the batch, and is counted apart."""
-        return bool(read) and all(_place(tensor) in self._own for tensor in read)
+        return bool(read) and all(place_of(tensor) in self._own for tensor in read)
 
     @property
     def logits_bytes(self) -> float:
-        """Of a sample: the output, what the loss keeps of it, and its gradient."""
-        return self._output_bytes + 2 * self._loss.kept_bytes
+        """Of a sample: the output, what the loss keeps of it, and two gradients of that size."""
+        return self._output_bytes + 3 * self._loss.kept_bytes
 
     @property
     def widest_bytes(self) -> float:
@@ -179,7 +179,8 @@ def _dispatch_mode(tally: Tally) -> Any:
     return Listener()
 
 
-def _tensors(value: Any) -> list[Any]:
+def tensors_in(value: Any) -> list[Any]:
+    """All tensors among arguments or results."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -187,11 +188,11 @@ def _tensors(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in _tensors(item)]
+        return [tensor for item in value for tensor in tensors_in(item)]
     return []
 
 
-def _place(tensor: torch.Tensor) -> int:
+def place_of(tensor: torch.Tensor) -> int:
     """Of its storage: the same for all views of it."""
     return int(tensor.untyped_storage()._cdata)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotlap.errors import UsageError
 from hotlap.planner.layers import Model
+from hotlap.planner.live import checkpointed, worst_moments
 from hotlap.planner.tallies import Tally
 from hotlap.records.codec import from_json, to_json
 
@@ -161,7 +162,7 @@ def _traced(request: Request, model: nn.Module) -> Model:
 
     if request.pure_16bit:
         model = _cast(model)
-    inputs = _inputs(request)
+    inputs = _inputs(request, BATCH)
     blocks = find_blocks(model)
     tally = Tally(model, blocks, BATCH, request.attention_is_causal)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(request.autocast)
@@ -170,6 +171,17 @@ def _traced(request: Request, model: nn.Module) -> Model:
         tally.begin_loss(output)
         _loss(output)
     stem, *middle, head = tally.layers()
+
+    def step(batch: int) -> None:
+        with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+            output = _logits(model(_inputs(request, batch)))
+            loss = _loss(output)
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.grad = None
+
+    moments = worst_moments(model, step)
+    checkpointed(blocks)
     return Model(
         name=request.factory,
         unit="images" if request.image_size else "sequences",
@@ -185,6 +197,8 @@ def _traced(request: Request, model: nn.Module) -> Model:
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
         widest_bytes=tally.widest_bytes,
         is_traced=True,
+        moments=moments,
+        moments_recomputed=worst_moments(model, step),
     )
 
 
@@ -204,13 +218,13 @@ def _cast(model: nn.Module) -> nn.Module:
     return model
 
 
-def _inputs(request: Request) -> torch.Tensor:
+def _inputs(request: Request, batch: int) -> torch.Tensor:
     import torch
 
     if request.image_size:
-        shape = (BATCH, request.n_channels, request.image_size, request.image_size)
+        shape = (batch, request.n_channels, request.image_size, request.image_size)
         return torch.empty(shape, dtype=torch.bfloat16 if request.pure_16bit else torch.float32)
-    return torch.zeros(BATCH, request.seq or 1, dtype=torch.long)
+    return torch.zeros(batch, request.seq or 1, dtype=torch.long)
 
 
 def _logits(output: Any) -> torch.Tensor:
@@ -232,7 +246,7 @@ def _loss(output: torch.Tensor) -> torch.Tensor:
     from torch.nn import functional as F
 
     flat = output.flatten(0, -2)
-    return F.cross_entropy(flat.float(), torch.zeros(flat.shape[0], dtype=torch.long))
+    return F.cross_entropy(flat, torch.zeros(flat.shape[0], dtype=torch.long))
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
