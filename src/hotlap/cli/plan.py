@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hotlap.cli import options
+from hotlap.cli.plan_cluster import site_of
 from hotlap.cli.plan_model import model_of, needed
 from hotlap.cli.plan_options import make_parser
 from hotlap.errors import UsageError
@@ -21,6 +22,7 @@ from hotlap.planner.layout import Layout, parse_layout
 from hotlap.planner.plan import Question, make_plan
 from hotlap.planner.precision import find_precision
 from hotlap.planner.training import Training
+from hotlap.records.ceilings import Ceilings
 from hotlap.records.plan import Plan
 from hotlap.records.run import Run
 
@@ -36,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     _check_targets(arguments)
     asked, source = _question(arguments)
+    if arguments.machine:
+        asked = _with_machine(asked, arguments.machine)
     if arguments.run:
         from hotlap.planner.runs import scale_by
 
@@ -49,6 +53,31 @@ def main(argv: Sequence[str]) -> int:
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)
     return 0
+
+
+def _with_machine(asked: Question, named: str) -> Question:
+    from hotlap.planner.measured import by_machine
+
+    ceilings = _ceilings(named)
+    found = by_machine(asked.by, asked.gpus, ceilings, asked.training.precision)
+    return replace(asked, by=found.by, gpus=found.gpus, machine=found.words)
+
+
+def _ceilings(named: str) -> Ceilings:
+    """Of a diagnosis, or of the last one that was made on this machine."""
+    from hotlap.machine.ceiling_cache import cache_folder, newest
+
+    if named == "here":
+        kept = newest(cache_folder())
+        if kept is None:
+            raise UsageError("--machine is here; nothing was measured yet: run hotlap doctor first")
+        return kept
+    from hotlap.records.finding import Diagnosis
+
+    found = Diagnosis.read(Path(named)).machine.ceilings
+    if found is None:
+        raise UsageError(f"--machine {named} holds no ceilings; run hotlap doctor on that machine again")
+    return found
 
 
 @contextlib.contextmanager
@@ -116,7 +145,8 @@ def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
 
 
 def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
-    gpus = _gpus(arguments)
+    site = site_of(arguments)
+    gpus = site.gpus
     precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")
     assumptions: list[str] = []
     layout = _layout(arguments, gpus)
@@ -136,7 +166,15 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
     find_precision(precision)
     check_precision(gpus, precision)
     model, source = model_of(arguments, precision)
-    money = Money(arguments.goodput, arguments.watts, arguments.pue, arguments.co2, arguments.price)
+    money = Money(
+        arguments.goodput,
+        arguments.watts,
+        arguments.pue,
+        arguments.co2,
+        arguments.price,
+        site.charge_per_gpu_hour,
+        site.charge_unit,
+    )
     if arguments.params and not arguments.rate and (arguments.tokens or arguments.budget):
         raise UsageError(
             "--rate is not given; --params says nothing of how fast a GPU gets: give the FLOP/s of "
@@ -155,18 +193,10 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         arguments.margin,
         arguments.rate,
         assumptions=tuple(assumptions),
+        profile=site.cluster,
+        profile_gpu=site.submitted_as,
     )
     return question, source
-
-
-def _gpus(arguments: argparse.Namespace) -> Gpus:
-    kind, n = needed(arguments, "gpu"), needed(arguments, "gpus")
-    per_node = arguments.gpus_per_node
-    if per_node is None:
-        if n > 1 and not arguments.params:
-            raise UsageError("--gpus-per-node is not given; it decides how GPUs talk")
-        per_node = n
-    return Gpus(kind, n, per_node, arguments.interconnect or 0.0)
 
 
 def _layout(arguments: argparse.Namespace, gpus: Gpus) -> Layout | None:

@@ -121,6 +121,7 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
 
 def _cluster_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the GPUs")
+    group.add_argument("--cluster", metavar="NAME", help="of `hotlap clusters`, or NAME.toml")
     group.add_argument("--gpu", metavar="KIND", help="such as a100-80gb")
     group.add_argument("--gpus", type=whole, metavar="N")
     group.add_argument("--gpus-per-node", type=whole, metavar="N")
@@ -157,6 +158,11 @@ def _cost_options(parser: argparse.ArgumentParser) -> None:
 
 def _output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what comes of it")
+    group.add_argument(
+        "--machine",
+        metavar="FILE",
+        help="calibrate by what `hotlap doctor --json FILE` measured, or `here`: by the last one",
+    )
     group.add_argument("--run", metavar="RUN", help="calibrate by a Run of the same model")
     group.add_argument("--check", metavar="RUN", help="compare with what a Run measured")
     group.add_argument(

@@ -7,5 +7,5 @@ work          what a step does at nominal rates: counting, products, links, stag
 calibration   what hardware and software reach of them; step makes seconds of both
 intervals     how sure they are
 predict, search, scaling, budget, plan     from one prediction to the whole answer
-runs, emit    a measured Run beside it; a recipe that can be run
+runs, measured, emit    a Run or a Machine beside it; a recipe that can be run
 """

@@ -71,7 +71,9 @@ def submit_line(plan: Plan, recipe: str) -> str:
     """The command that queues it; hours are those of the upper end, and a tenth more."""
     hours = f" --hours {max(1, ceil(plan.days.high * 24 * 1.1))}" if plan.days else ""
     cluster = plan.cluster
-    return f"hotlap submit --gpu {cluster.gpu} --gpus {cluster.gpus}{hours} hotlap train {recipe}"
+    where = f"--cluster {cluster.profile} " if cluster.profile else ""
+    kind = cluster.profile_gpu or cluster.gpu
+    return f"hotlap submit {where}--gpu {kind} --gpus {cluster.gpus}{hours} hotlap train {recipe}"
 
 
 def _check(plan: Plan, layout: Layout) -> None:

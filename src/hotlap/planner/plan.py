@@ -51,11 +51,16 @@ class Question:
     scale: Scale = field(default_factory=Scale)
     by: Calibration = field(default_factory=Calibration)
     assumptions: tuple[str, ...] = ()
+    machine: str = ""
+    """What a measured Machine set; empty where none did."""
+    profile: str = ""
+    """The cluster whose profile gave the GPUs, and what it calls them."""
+    profile_gpu: str = ""
 
     @property
     def limit_bytes(self) -> float:
         """Of memory that may be used."""
-        return self.gpus.chip.memory_bytes * (1 - self.margin)
+        return self.gpus.memory_bytes * (1 - self.margin)
 
 
 def make_plan(asked: Question) -> Plan:
@@ -109,7 +114,9 @@ def make_plan(asked: Question) -> Plan:
         total_flops=_total_flops(asked),
         goodput=asked.money.goodput if asked.total_samples else None,
         **costs,
+        charge_unit=asked.money.charge_unit,
         calibrated_by=asked.scale.run,
+        calibrated_by_machine=asked.machine,
         alternatives=found.others,
         scaling=_scaling(asked, one),
         assumptions=asked.assumptions,
@@ -172,7 +179,7 @@ def _total_flops(asked: Question) -> float | None:
 
 def _costs(asked: Question, step: Value) -> dict[str, Any]:
     """Days and what follows from them."""
-    names = ("days", "gpu_hours", "energy_kwh", "co2_kg", "price")
+    names = ("days", "gpu_hours", "energy_kwh", "co2_kg", "price", "charge")
     if not asked.total_samples:
         return dict.fromkeys(names)
     money = asked.money
@@ -188,6 +195,7 @@ def _costs(asked: Question, step: Value) -> dict[str, Any]:
         "energy_kwh": energy,
         "co2_kg": _times(energy, co2 / 1000) if energy and co2 is not None else None,
         "price": _times(hours, price) if price is not None else None,
+        "charge": _times(hours, money.charge_per_gpu_hour) if money.charge_per_gpu_hour else None,
     }
 
 
@@ -221,9 +229,11 @@ def _cluster(asked: Question, one: Prediction) -> PlannedCluster:
         gpus.n,
         gpus.per_node,
         gpus.interconnect_gb_per_s,
-        gpus.chip.memory_bytes,
+        gpus.memory_bytes,
         one.work.peak_flops_per_s,
         asked.money.watts or gpus.chip.power_max_w,
+        asked.profile,
+        asked.profile_gpu,
     )
 
 
@@ -254,7 +264,7 @@ def _notes(asked: Question, one: Prediction, found: Found) -> list[str]:
             f"no measurement of {asked.gpus.generation} GPUs stands behind the times: intervals "
             "are wider"
         )
-    used = one.memory_bytes / asked.gpus.chip.memory_bytes
+    used = one.memory_bytes / asked.gpus.memory_bytes
     if SAFE_SHARE < used <= 1 - asked.margin:
         notes.append(
             f"{100 * used:.0f} % of the memory is near its end: an allocator that runs out and "
