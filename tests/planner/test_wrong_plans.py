@@ -112,6 +112,7 @@ def test_wrong_options(words: str, expected: str, capsys: pytest.CaptureFixture[
         ("banana=8", "'banana=8' was found"),
         ("dp=x", "dp=x; it has to be"),
         ("dp=0", "dp=0; it has to be"),
+        ("dp=4 pp=2 v=2 schedule=zero-bubble", "has one part a stage; v=2 is for"),
         ("dp=4 pp=2 schedule=random", "schedule=random; there are 1f1b"),
     ],
 )

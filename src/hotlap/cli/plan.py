@@ -76,7 +76,9 @@ def _ceilings(named: str) -> Ceilings:
 
     found = Diagnosis.read(Path(named)).machine.ceilings
     if found is None:
-        raise UsageError(f"--machine {named} holds no ceilings; run hotlap doctor on that machine again")
+        raise UsageError(
+            f"--machine {named} holds no ceilings; run hotlap doctor on that machine again"
+        )
     return found
 
 
@@ -193,6 +195,7 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         arguments.margin,
         arguments.rate,
         assumptions=tuple(assumptions),
+        is_for_the_trainer=arguments.emit is not None,
         profile=site.cluster,
         profile_gpu=site.submitted_as,
     )

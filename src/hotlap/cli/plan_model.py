@@ -55,7 +55,7 @@ def model_of(arguments: argparse.Namespace, precision_name: str) -> tuple[Model,
         arguments.attention == "fused",
         arguments.compile,
     )
-    return transformer(name, sizes, seq, how), Source(sizes)
+    return transformer(name, sizes, seq, how), Source(sizes, is_compiled=arguments.compile)
 
 
 def _sizes(arguments: argparse.Namespace) -> TransformerSizes:
@@ -100,7 +100,16 @@ def _traced(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, 
             attention_is_causal=bool(arguments.seq),
         )
     )
-    return model, Source(None, arguments.model, values, arguments.image_size)
+    source = Source(
+        None,
+        arguments.model,
+        values,
+        arguments.image_size,
+        arguments.compile,
+        arguments.channels_last,
+        model.is_convolutional,
+    )
+    return model, source
 
 
 def _arguments(words: Sequence[str]) -> dict[str, Any]:

@@ -73,10 +73,6 @@ class StageWork:
     """Seconds on the link to the host's memory."""
 
 
-def _convolution_flops(model: Model) -> float:
-    return sum(n * one.flops for layer, n in model.groups() for one in _convolutions(layer))
-
-
 def _plain(layer: Layer) -> Iterator[Matmul]:
     return (one for one in layer.matmuls if not one.is_convolution)
 
@@ -94,8 +90,7 @@ class Counter:
         products = peak_flops_per_s(gpus.chip, self._precision.rate)
         self._product_peak, self._convolution_peak = products, self._peak_of_convolutions(products)
         # Utilisation is against the rate that most of the work runs at.
-        is_convolutional = _convolution_flops(model) > model.flops / 2
-        self.peak = self._convolution_peak if is_convolutional else products
+        self.peak = self._convolution_peak if model.is_convolutional else products
         # Attention and all else that is no linear layer stays in 16 bits.
         other = "16bit" if self._precision.rate == "fp8" else self._precision.rate
         self._attention_peak = peak_flops_per_s(gpus.chip, other)

@@ -177,6 +177,17 @@ class Model:
         return any(one.is_convolution for layer, _ in self.groups() for one in layer.matmuls)
 
     @property
+    def is_convolutional(self) -> bool:
+        """Whether convolutions are most of it."""
+        found = sum(
+            n * one.flops
+            for layer, n in self.groups()
+            for one in layer.matmuls
+            if one.is_convolution
+        )
+        return found > self.flops / 2
+
+    @property
     def n_active_params(self) -> int:
         """That one token meets: of the experts, those it is sent to."""
         idle = 0.0

@@ -134,7 +134,7 @@ def _at_the_worst(
 def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
     precision = training.precision
     b = training.micro_batch / layout.cp
-    logits = model.logits_bytes * b / layout.tp if stage.is_last else 0.0
+    logits = model.logits_bytes * b / _vocab_cut(model, layout) if stage.is_last else 0.0
     parts = {
         "weights": stage_params(stage, model, layout) / layout.shard * precision.weight_bytes,
         "gradients": 0.0,
@@ -173,8 +173,14 @@ def _activations(
         # One block at a time is whole again while its backward runs.
         total += max(layer_kept(layer, plain, b) for layer, _ in stage.blocks)
     total += sum(layer_kept(layer, plain, b) for layer in stage.ends)
-    logits = model.logits_bytes * b / layout.cp / layout.tp if stage.is_last else 0.0
+    b_logits = b / layout.cp / _vocab_cut(model, layout)
+    logits = model.logits_bytes * b_logits if stage.is_last else 0.0
     return total, logits
+
+
+def _vocab_cut(model: Model, layout: Layout) -> int:
+    """Into how many parts ranks share out the outputs; those of a traced model stay whole."""
+    return layout.tp if model.head.n_params_cut else 1
 
 
 def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) -> float:
@@ -184,6 +190,9 @@ def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) ->
         return 1.0
     if layout.schedule == "gpipe":
         return float(n_micro)
+    if layout.schedule == "zero-bubble":
+        # Gradients of weights wait, and activations with them, to fill what would be idle.
+        return float(min(n_micro, 2 * (layout.pp - stage.index) - 1))
     if layout.v > 1:
         # In parts: those that go in before the first comes back, and the one that is turned round.
         parts = 2 * (layout.pp - stage.index - 1) + (layout.v - 1) * layout.pp + 1

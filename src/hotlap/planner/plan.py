@@ -51,6 +51,8 @@ class Question:
     scale: Scale = field(default_factory=Scale)
     by: Calibration = field(default_factory=Calibration)
     assumptions: tuple[str, ...] = ()
+    is_for_the_trainer: bool = False
+    """A search leaves out what the reference trainer does not have."""
     machine: str = ""
     """What a measured Machine set; empty where none did."""
     profile: str = ""
@@ -134,6 +136,7 @@ def _space(asked: Question) -> Space:
         asked.limit_bytes,
         asked.by,
         asked.scale,
+        asked.is_for_the_trainer,
     )
 
 

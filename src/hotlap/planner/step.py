@@ -48,6 +48,8 @@ class _Micro:
     communication: float
     host: float
     backward: float
+    weights: float
+    """Of backward, the gradients of weights, which nobody waits for."""
 
     @property
     def total(self) -> float:
@@ -59,8 +61,7 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
     micros = [_micro(stage, work, by) for stage in work.stages]
     slowest = max(range(len(micros)), key=lambda i: micros[i].total)
     micro, stage = micros[slowest], work.stages[slowest]
-    others = sum(n * m.total for n, m in zip(work.n_alike, micros, strict=True)) - micro.total
-    bubble = others / work.v if work.pp > 1 else 0.0
+    bubble = _bubble(micros, micro, work) if work.pp > 1 else 0.0
     n = work.n_micro
     neighbour = 2 * _seconds(stage.neighbour, by) * work.v
     waits = neighbour * (n + (work.pp - 1) / work.v) if work.pp > 1 else 0.0
@@ -96,7 +97,18 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
         sum(waits),
         _with_host(on_gpu, launches * kernel_s) - on_gpu,
         busy[1],
+        stage.forward.product_s / reach,
     )
+
+
+def _bubble(micros: list[_Micro], slowest: _Micro, work: StepWork) -> float:
+    """The other stages' micro-batch; gradients of weights fill it where they may wait."""
+
+    def idle(one: _Micro) -> float:
+        # Forward, and backward without them: F + B - 2 W (https://arxiv.org/abs/2401.10241).
+        return max(0.0, one.total - 3 * one.weights) if work.is_zero_bubble else one.total / work.v
+
+    return sum(n * idle(m) for n, m in zip(work.n_alike, micros, strict=True)) - idle(slowest)
 
 
 def _stream_reach(work: StepWork, by: Calibration) -> float:

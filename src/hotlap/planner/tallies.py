@@ -7,11 +7,12 @@ storage that several operations keep is counted once, parameters not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hotlap.planner.layers import Attention, Kept, Layer, Matmul
+from hotlap.planner.layers import Attention, Cut, Kept, Layer, Matmul
 
 if TYPE_CHECKING:
     import torch
@@ -31,16 +32,30 @@ class _Part:
     n_kernels: int = 0
     kept_bytes: float = 0.0
     input_bytes: float = 0.0
+    n_params_cut: int = 0
+    traffic_cut_bytes: float = 0.0
+    kept_cut_bytes: float = 0.0
+    n_sums: int = 0
+    sum_bytes: float = 0.0
 
 
 class Tally:
     """A context in which a model's forward is counted: a stem, its blocks, a head, a loss."""
 
     def __init__(
-        self, model: nn.Module, blocks: list[nn.Module], batch: int, is_causal: bool
+        self,
+        model: nn.Module,
+        blocks: list[nn.Module],
+        batch: int,
+        is_causal: bool,
+        cuts: Mapping[nn.Module, Cut],
     ) -> None:
+        """`cuts` are those of tensor parallelism."""
         self._batch, self._is_causal = batch, is_causal
-        self._model, self._blocks = model, blocks
+        self._model, self._blocks, self._cuts = model, blocks, cuts
+        self._cut: Cut = "none"
+        self._is_between = False
+        """After a layer that is cut by columns and before the one by rows: ranks have parts."""
         self._parts = [_Part("stem"), *(_Part(type(b).__name__) for b in blocks), _Part("head")]
         self._loss = _Part("loss")
         self._current = self._parts[0]
@@ -59,6 +74,10 @@ class Tally:
                 if id(parameter) not in owned:
                     owned.add(id(parameter))
                     part.n_params += parameter.numel()
+            for module in block.modules():
+                n_cut = _cut_params(module, self._cuts.get(module))
+                part.n_params_cut += n_cut
+                part.n_params -= n_cut
         rest = [p for p in self._model.parameters() if id(p) not in owned]
         # What stands in the module's order before its blocks is the stem's, the rest the head's.
         order = [id(p) for p in self._model.parameters()]
@@ -72,6 +91,8 @@ class Tally:
 
         for index, block in enumerate(self._blocks):
             self._hook(index, block)
+        for layer, cut in self._cuts.items():
+            self._hook_cut(layer, cut)
         hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda saved: saved)
         self._stack.enter_context(hooks)
         self._stack.enter_context(_dispatch_mode(self))
@@ -97,6 +118,22 @@ class Tally:
         for handle in handles:
             self._stack.callback(handle.remove)
 
+    def _hook_cut(self, layer: nn.Module, cut: Cut) -> None:
+        def before(*_: Any) -> None:
+            self._cut = cut
+
+        def after(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+            self._cut, self._is_between = "none", cut == "columns"
+            if cut == "rows":
+                self._current.n_sums += 1
+                self._current.sum_bytes = _nbytes(output) / self._batch
+
+        for handle in (
+            layer.register_forward_pre_hook(before),
+            layer.register_forward_hook(after),
+        ):
+            self._stack.callback(handle.remove)
+
     def begin_loss(self, output: torch.Tensor) -> None:
         """The model is done: what follows is the loss."""
         self._current = self._loss
@@ -109,7 +146,10 @@ class Tally:
             self._seen.add(key)
             self._alive.append(storage)  # an address is used again once its storage is gone
             size = -(-storage.nbytes() // ROUNDED_TO) * ROUNDED_TO
-            self._current.kept_bytes += size / self._batch
+            if self._is_between:
+                self._current.kept_cut_bytes += size / self._batch
+            else:
+                self._current.kept_bytes += size / self._batch
         return tensor
 
     def operation(self, name: str, is_view: bool, inputs: Any, outputs: Any) -> None:
@@ -122,13 +162,16 @@ class Tally:
         if part is not self._parts[-1] and part is not self._loss:  # logits are counted apart
             self._widest = max(self._widest, moved)
         if name in PRODUCTS:
-            part.matmuls += PRODUCTS[name](read, written, inputs, self._batch)
+            made = PRODUCTS[name](read, written, inputs, self._batch)
+            part.matmuls += [replace(one, cut=self._cut) for one in made]
         elif "scaled_dot_product" in name:
             part.attentions.append(_attention(read, self._is_causal))
         elif self._is_of_weights(read):
             # Backward keeps them, but they are weights in another type: no activations.
             self._seen |= {place_of(tensor) for tensor in written}
             self._alive += written
+        elif self._is_between:
+            part.traffic_cut_bytes += moved
         else:
             part.traffic_bytes += moved
         part.n_kernels += 1
@@ -156,12 +199,22 @@ class Tally:
 
 
 def _layer(part: _Part) -> Layer:
-    kept = Kept(part.kept_bytes)
+    kept = Kept(part.kept_bytes, part.kept_cut_bytes)
     return Layer(
-        part.name, part.n_params, 0, 0, tuple(part.matmuls), tuple(part.attentions),
-        traffic_bytes=part.traffic_bytes, traffic_cut_bytes=0.0, n_kernels=part.n_kernels,
-        kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
+        part.name, part.n_params, part.n_params_cut, 0, tuple(part.matmuls), tuple(part.attentions),
+        traffic_bytes=part.traffic_bytes, traffic_cut_bytes=part.traffic_cut_bytes,
+        n_kernels=part.n_kernels, kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
+        n_tensor_syncs=part.n_sums, sync_bytes=part.sum_bytes,
     )  # fmt: skip
+
+
+def _cut_params(layer: nn.Module, cut: Cut | None) -> int:
+    """Of a layer, those that ranks share out: what rows add after their sum is every rank's."""
+    if cut is None:
+        return 0
+    bias = getattr(layer, "bias", None)
+    n_bias = bias.numel() if bias is not None and cut == "columns" else 0
+    return int(layer.weight.numel() + n_bias)
 
 
 def _dispatch_mode(tally: Tally) -> Any:

@@ -22,6 +22,7 @@ class StepWork:
     n_micro: int
     pp: int
     v: int
+    is_zero_bubble: bool
     overlaps: bool
     is_compiled: bool
     generation: str
@@ -47,6 +48,7 @@ def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> Ste
         n_micro=training.batch // (layout.n_data * training.micro_batch),
         pp=layout.pp,
         v=layout.v,
+        is_zero_bubble=layout.schedule == "zero-bubble",
         overlaps=training.overlaps,
         is_compiled=training.is_compiled,
         generation=gpus.generation,
