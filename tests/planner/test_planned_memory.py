@@ -8,6 +8,7 @@ import pytest
 
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import Gpus
+from hotlap.planner.collectives import collectives
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout
 from hotlap.planner.memory import (
@@ -130,6 +131,18 @@ def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages() -> No
     assert in_flight_micro_batches(stages(model, layout)[0], few, layout) == 2
     gpipe = replace(layout, schedule="gpipe")
     assert in_flight_micro_batches(stages(model, gpipe)[0], MIXED, gpipe) == 64
+
+
+def test_blocks_that_stay_gathered_take_memory_and_save_collectives() -> None:
+    model, training = gpt(), Training(64, 1, "bf16-master", "adamw")
+    lets_go, keeps = Layout(shard=4), Layout(shard=4, reshard=0)
+    kept = training_memory(model, training, keeps).unsharded
+    assert kept > 2 * model.n_params > training_memory(model, training, lets_go).unsharded
+    again, once = (
+        collectives(model, training, Layout(shard=4, pp=2, reshard=reshard)) for reshard in (1, 0)
+    )
+    assert again["reduce_scatter"] == 16 * once["reduce_scatter"]
+    assert once["all_gather"] == once["reduce_scatter"] == 4 + 1
 
 
 def test_a_pipeline_without_bubble_pays_in_activations() -> None:

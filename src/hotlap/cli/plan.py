@@ -203,7 +203,11 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
 
 
 def _layout(arguments: argparse.Namespace, gpus: Gpus) -> Layout | None:
-    if arguments.layout:
+    if arguments.layout is not None:
+        if not arguments.layout.strip():
+            raise UsageError(
+                "--layout is empty; it takes words like dp=8, or is left out to search"
+            )
         if arguments.recompute is None:
             raise UsageError("--recompute is not given; with --layout it decides the memory")
         return parse_layout(arguments.layout, arguments.recompute)

@@ -41,6 +41,8 @@ class Site:
 
 def site_of(arguments: argparse.Namespace) -> Site:
     """By `--cluster`, whose values options may stand for, or by options alone."""
+    if arguments.gpu:
+        arguments.gpu = arguments.gpu.lower()
     if arguments.cluster:
         from hotlap.slurm.catalogue import find_cluster
 

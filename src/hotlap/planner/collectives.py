@@ -12,9 +12,10 @@ def collectives(model: Model, training: Training, layout: Layout) -> dict[str, i
     """Of a rank of the first stage; kinds that do not occur are left out."""
     stage = stages(model, layout)[0]
     n_micro = training.batch // (layout.n_data * training.micro_batch)
+    n_sharded = 1 if layout.keeps_gathered else n_micro
     counts = {
-        "all_gather": _gathers(stage, layout) * n_micro,
-        "reduce_scatter": _scatters(stage, layout) * n_micro,
+        "all_gather": _gathers(stage, layout) * n_sharded,
+        "reduce_scatter": _scatters(stage, layout) * n_sharded,
         "all_reduce": _syncs(stage, layout) * n_micro,
         "all_to_all": _all_to_alls(stage, layout) * n_micro,
         "send": 2 * layout.v * n_micro if layout.pp > 1 else 0,

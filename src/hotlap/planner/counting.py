@@ -120,10 +120,19 @@ class Counter:
             forward,
             self._backward(stage, forward),
             self._sends.neighbour(),
-            self._sends.gradients(params),
+            self._sends.gradients(params) + self._once_a_step(stage),
             0.0 if layout.offload else moved / self._bandwidth,
             host_s,
         )
+
+    def _once_a_step(self, stage: Stage) -> Sending:
+        """What stages of a pipeline gather and send that keep it between micro-batches."""
+        sent = NOTHING
+        if self._layout.keeps_gathered:
+            for layer, n in stage.layers:
+                both = self._sends.gathered(layer) + self._sends.scattered(layer)
+                sent += both.times(n)
+        return sent
 
     def _forward(self, stage: Stage) -> Pass:
         product_s = convolution_s = attention_s = stream_s = n_kernels = n_params = 0.0
@@ -140,6 +149,8 @@ class Counter:
             first = first if first.link_s or first.net_s else gathered
             n_params += n * params_of(layer, self._layout)
         stream_s += self._cast_s(n_params)
+        if self._layout.keeps_gathered:
+            shard = first = NOTHING
         product_s += attention_s if not self._is_fused else 0.0
         attention_s = attention_s if self._is_fused else 0.0
         return Pass(
@@ -161,7 +172,7 @@ class Counter:
         stream_s = (forward.stream_s - self._cast_s(n_params)) * BACKWARD_STREAMS
         stream_s += self._accumulate_s(n_params)
         n_kernels = forward.n_kernels * BACKWARD_KERNELS
-        tensor, shard = forward.tensor, scattered
+        tensor, shard = forward.tensor, NOTHING if self._layout.keeps_gathered else scattered
         if self._layout.reshard:
             shard += forward.shard
         if self._layout.recompute == "full":

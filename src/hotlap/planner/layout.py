@@ -56,6 +56,11 @@ class Layout:
         return self.dp * self.shard
 
     @property
+    def keeps_gathered(self) -> bool:
+        """A pipeline's stages that do not let go gather once a step, and send gradients once."""
+        return self.shard > 1 and self.pp > 1 and not self.reshard
+
+    @property
     def sequence_cut(self) -> int:
         """Into how many parts tensor parallelism cuts what lies between its layers."""
         return self.tp if self.sp else 1

@@ -204,11 +204,15 @@ def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     precision = training.precision
     compute_bytes = precision.copy_bytes or precision.weight_bytes
     largest = max(params_of(layer, layout) for layer, _ in stage.layers)
+    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+    if layout.shard > 1 and not layout.reshard:
+        # All blocks stay gathered; of a pipeline all gradients too, until the last micro-batch.
+        waiting = total if layout.keeps_gathered else largest
+        return total * compute_bytes + waiting * precision.reduce_bytes
     if layout.shard > 1:
         # One block computes while the next is gathered; the gradients of one wait to be sent.
         return largest * (2 * compute_bytes + precision.reduce_bytes)
     if precision.copy_bytes:
-        total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
         return total * precision.copy_bytes
     return 0.0
 

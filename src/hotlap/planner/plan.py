@@ -70,9 +70,10 @@ def make_plan(asked: Question) -> Plan:
     found = _found(asked)
     one = found.best
     if one is None and not found.n_tried:
+        micro = f" in micro-batches of {asked.micro_batch}" if asked.micro_batch else ""
         raise UsageError(
-            f"--batch is {asked.training.batch}; no layout of {asked.gpus.n} GPUs divides it into "
-            "equal parts: give a multiple of their number"
+            f"--batch is {asked.training.batch}{micro}; no layout of {asked.gpus.n} GPUs divides "
+            "it into equal parts: give a multiple of their number"
         )
     if one is None:
         least = min((other.memory_bytes for other in found.others), default=0.0)
