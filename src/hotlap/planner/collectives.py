@@ -18,7 +18,8 @@ def collectives(model: Model, training: Training, layout: Layout) -> dict[str, i
         "reduce_scatter": _scatters(stage, layout) * n_sharded,
         "all_reduce": _syncs(stage, layout) * n_micro,
         "all_to_all": _all_to_alls(stage, layout) * n_micro,
-        "send": 2 * layout.v * n_micro if layout.pp > 1 else 0,
+        # Each part sends its activations on, and all but the first its gradients back.
+        "send": (2 * layout.v - 1) * n_micro if layout.pp > 1 else 0,
     }
     if layout.sp:
         # Each sum is a reduce-scatter here and an all-gather at the next layer.
