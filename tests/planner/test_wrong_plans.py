@@ -127,6 +127,14 @@ def test_impossible_layouts(layout: str, expected: str, capsys: pytest.CaptureFi
     assert expected in sentence(words, capsys)
 
 
+def test_too_few_micro_batches_for_no_bubble(capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"{SIZES} --seq 1024 --batch 8 --precision bf16 --optimizer adamw {GPUS} {GIVEN}"
+    layout = "dp=2 pp=4 schedule=zero-bubble"
+    assert "at least 2 x pp - 1 = 7 micro-batches; there are 4" in sentence(
+        [*words.split(), layout], capsys
+    )
+
+
 def test_a_batch_that_a_layout_does_not_divide(capsys: pytest.CaptureFixture[str]) -> None:
     words = f"{SIZES} --seq 1024 --batch 12 --precision bf16 --optimizer adamw {GPUS} {GIVEN}"
     assert "--batch is 12; it has to be a multiple" in sentence([*words.split(), "dp=8"], capsys)

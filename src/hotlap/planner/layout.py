@@ -187,6 +187,11 @@ def _batch(layout: Layout, batch: int, micro_batch: int) -> str:
             f"{layout.n_data} x {micro_batch}"
         )
     n_micro = batch // (layout.n_data * micro_batch)
+    if layout.schedule == "zero-bubble" and n_micro < 2 * layout.pp - 1:
+        return (
+            f"--layout: schedule=zero-bubble needs at least 2 x pp - 1 = {2 * layout.pp - 1} "
+            f"micro-batches; there are {n_micro}"
+        )
     if layout.v > 1 and n_micro % layout.pp:
         return (
             f"--layout: an interleaved pipeline needs a multiple of pp={layout.pp} micro-batches; "
