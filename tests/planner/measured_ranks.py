@@ -105,8 +105,13 @@ def pipeline() -> dict[str, Any]:
     line.step(tokens, tokens, loss)  # the first step learns the shapes by running the stages
     stage.register_forward_hook(came_in)
     held.update(now=0, most=0)
-    line.step(tokens, tokens, loss)
-    return {"weights": local_bytes(stage.parameters()), "in_flight": held["most"]}
+    with Collectives() as sent:
+        line.step(tokens, tokens, loss)
+    return {
+        "weights": local_bytes(stage.parameters()),
+        "in_flight": held["most"],
+        "sent": dict(sent.counts),
+    }
 
 
 def main() -> None:

@@ -70,10 +70,11 @@ def test_tensor_parallel_holds_and_sends_what_was_planned(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(240)
-def test_stages_of_a_pipeline_hold_what_was_planned(tmp_path: Path) -> None:
+def test_stages_of_a_pipeline_hold_and_send_what_was_planned(tmp_path: Path) -> None:
     ranks = measured("pipeline", 4, tmp_path)
     model, layout = planned(is_tied=False), Layout(pp=4)
     training = Training(8, 1, "fp32", "adamw")
     for rank, stage in zip(ranks, stages(model, layout), strict=True):
         assert rank["weights"] == 4 * stage_params(stage, model, layout)
         assert rank["in_flight"] == in_flight_micro_batches(stage, training, layout)
+    assert ranks[0]["sent"]["send"] == collectives(model, training, layout)["send"]

@@ -12,6 +12,7 @@ import pytest
 from making import make_rank, make_table, merged
 
 from hotlap.cli import main
+from hotlap.errors import UsageError
 from hotlap.planner.budget import ALPHA, BETA, LOSS_A, LOSS_B, compute_optimal, loss
 from hotlap.planner.emit import Source, recipe_text
 from hotlap.planner.layout import parse_layout
@@ -171,6 +172,32 @@ def test_a_plan_is_emitted_as_a_recipe_that_the_trainer_takes(
     )
     assert hours
     assert int(hours[1]) >= plan["days"]["high"] * 24
+
+
+def test_a_search_that_is_emitted_finds_what_the_trainer_has(tmp_path: Path) -> None:
+    recipe = tmp_path / "plan.toml"
+    sizes = "--layers 40 --hidden 5120 --heads 40 --ffn 20480 --vocab 50304 --seq 1024"
+    words = f"{sizes} --batch 512 {HOW} {CLUSTER}"
+    anything = planned(words, tmp_path)
+    plan = planned(f"{words} --emit {recipe}", tmp_path)
+    assert anything["step_s"]["value"] <= plan["step_s"]["value"]
+    mesh = resolve(str(recipe)).mesh
+    assert mesh.pp * mesh.dp * mesh.shard * mesh.tp == 512
+
+
+def test_how_a_training_is_written_is_emitted(tmp_path: Path) -> None:
+    words = f"{GPT} --batch 64 --micro-batch 2 --recompute none {HOW} {NODE} --layout"
+    planned([*words.split(), "dp=8"], tmp_path)
+    plan = Plan.read(tmp_path / "plan.json")
+    plan = replace(plan, model=replace(plan.model, unit="images"))
+    source = Source(None, "my.models:make", {}, 224, is_compiled=True, is_channels_last=True)
+    recipe = tmp_path / "plan.toml"
+    recipe.write_text(recipe_text(plan, parse_layout("dp=8", "none"), source))
+    compute = resolve(str(recipe)).compute
+    assert (compute.compile, compute.channels_last) == ("default", True)
+    half_tf32 = replace(plan, training=replace(plan.training, precision="fp32"))
+    with pytest.raises(UsageError, match="choose tf32 or fp32-strict"):
+        recipe_text(half_tf32, parse_layout("dp=8", "none"), replace(source, is_convolutional=True))
 
 
 def test_a_factory_and_its_arguments_are_emitted(tmp_path: Path) -> None:

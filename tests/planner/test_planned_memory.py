@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from hotlap.planner.calibration import Calibration
+from hotlap.planner.cluster import Gpus
+from hotlap.planner.collectives import collectives
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout
 from hotlap.planner.memory import (
@@ -17,8 +20,10 @@ from hotlap.planner.memory import (
 )
 from hotlap.planner.precision import OPTIMIZERS, PRECISIONS
 from hotlap.planner.stages import stages
+from hotlap.planner.step import step_time
 from hotlap.planner.training import Training
 from hotlap.planner.transformer import Arithmetic, TransformerSizes, transformer
+from hotlap.planner.work import work_of
 
 
 def gpt(hidden: int = 1024, n_layers: int = 8, heads: int = 16, seq: int = 512) -> Model:
@@ -126,6 +131,34 @@ def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages() -> No
     assert in_flight_micro_batches(stages(model, layout)[0], few, layout) == 2
     gpipe = replace(layout, schedule="gpipe")
     assert in_flight_micro_batches(stages(model, gpipe)[0], MIXED, gpipe) == 64
+
+
+def test_blocks_that_stay_gathered_take_memory_and_save_collectives() -> None:
+    model, training = gpt(), Training(64, 1, "bf16-master", "adamw")
+    lets_go, keeps = Layout(shard=4), Layout(shard=4, reshard=0)
+    kept = training_memory(model, training, keeps).unsharded
+    assert kept > 2 * model.n_params
+    assert kept > training_memory(model, training, lets_go).unsharded
+    again, once = (
+        collectives(model, training, Layout(shard=4, pp=2, reshard=reshard)) for reshard in (1, 0)
+    )
+    assert again["reduce_scatter"] == 16 * once["reduce_scatter"]
+    assert once["all_gather"] == once["reduce_scatter"] == 4 + 1
+
+
+def test_a_pipeline_without_bubble_pays_in_activations() -> None:
+    """2p - 1 micro-batches; no wait if F, B and W are equal (https://arxiv.org/abs/2401.10241)."""
+    model, plain = gpt(8192, 8, 64, seq=2048), Layout(pp=4)
+    training = Training(64, 1, "bf16-master", "adamw")
+    filled = replace(plain, schedule="zero-bubble")
+    held = [in_flight_micro_batches(stage, training, filled) for stage in stages(model, filled)]
+    assert held == [7, 5, 3, 1]
+    gpus = Gpus("a100-80gb", 4, 8, 0.0)
+    before, after = (
+        step_time(work_of(model, gpus, training, layout), Calibration()).bubble
+        for layout in (plain, filled)
+    )
+    assert 0 <= after < before / 2
 
 
 def test_interleaving_holds_more_by_the_published_factor() -> None:

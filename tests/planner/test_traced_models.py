@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from models_to_trace import conv_net
+from models_to_trace import EncoderDecoder, conv_net, mixture
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -18,8 +18,10 @@ from hotlap.models.gpt import GPT
 from hotlap.models.resnet import resnet18
 from hotlap.models.vit import ViT
 from hotlap.planner.layers import Model
+from hotlap.planner.layout import Layout, refusal
 from hotlap.planner.trace import Request, trace
 from hotlap.planner.tracing import traced
+from hotlap.planner.transformer import Arithmetic, TransformerSizes, transformer
 from hotlap.records.codec import to_json
 
 HERE = Path(__file__).parent
@@ -75,7 +77,7 @@ def kept_bytes(model: nn.Module, inputs: Tensor) -> int:
 
 
 def all_layers(model: Model) -> list[float]:
-    return [layer.kept.whole * n for layer, n in model.groups()]
+    return [(layer.kept.whole + layer.kept.cut) * n for layer, n in model.groups()]
 
 
 @pytest.mark.parametrize(("asked", "make", "inputs"), CASES, ids=["conv", "resnet18", "gpt"])
@@ -93,8 +95,46 @@ def test_a_trace_counts_what_the_real_model_does(
     # Torch counts no FLOPs of attention on a CPU; the trace counts those apart.
     assert products * 2 == pytest.approx(counter.get_total_flops())
     measured = kept_bytes(real, inputs()) / 2
-    loss = (model.logits_bytes - _output_bytes(model, real, inputs())) / 2
+    loss = (model.logits_bytes - _output_bytes(model, real, inputs())) / 3
     assert sum(all_layers(model)) + loss == pytest.approx(measured, rel=0.02)
+
+
+def test_an_encoder_decoder_and_a_mixture_of_experts_are_traced() -> None:
+    both = trace(request("models_to_trace:EncoderDecoder", seq=16, image_size=None))
+    assert both.n_params == sum(p.numel() for p in EncoderDecoder().parameters())
+    assert [layer.name for layer in both.blocks] == [
+        *["TransformerEncoderLayer"] * 2,
+        *["TransformerDecoderLayer"] * 2,
+    ]
+    # A decoder attends twice: to itself and to what the encoder made.
+    assert both.blocks[2].flops > both.blocks[0].flops
+    experts = trace(request("models_to_trace:mixture", seq=16, image_size=None))
+    assert experts.n_params == sum(p.numel() for p in mixture().parameters())
+    products = [one for one in experts.blocks[0].matmuls if one.groups == 4]
+    assert len(products) >= 2
+
+
+def test_tensor_parallel_cuts_what_a_transformer_of_these_sizes_would() -> None:
+    """Named by the model itself, and found by the names of linear layers."""
+    sizes = TransformerSizes(3, 64, 4, 256, 500, n_positions=32)
+    planned = transformer("GPT", sizes, 32, Arithmetic(4, 4)).blocks[0]
+    traced_block = trace(CASES[2][0]).blocks[0]
+    assert traced_block.n_params_cut == planned.n_params_cut
+    assert traced_block.n_params == planned.n_params
+    assert traced_block.n_tensor_syncs == planned.n_tensor_syncs == 2
+    assert traced_block.sync_bytes == planned.sync_bytes
+    assert traced_block.kept.cut == pytest.approx(planned.kept.cut, rel=0.02)
+    by_name = trace(request("models_to_trace:llama_like", seq=16, image_size=None))
+    assert by_name.n_heads == 4
+    (block,) = {layer.n_params_cut for layer in by_name.blocks}
+    assert block == 4 * 32 * 32 + 3 * 32 * 64
+    assert {one.cut for one in by_name.blocks[0].matmuls} == {"columns", "rows"}
+
+
+def test_a_convolutional_net_is_not_cut() -> None:
+    net = trace(CASES[0][0])
+    assert net.n_heads is None
+    assert "tp has to be 1" in refusal(Layout(tp=2), net, 2, 4, 2)
 
 
 def _output_bytes(model: Model, real: nn.Module, inputs: Tensor) -> float:

@@ -67,8 +67,13 @@ def sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (
             f"{SIZES} --seq 9 --batch 7 --precision bf16 --optimizer adamw --gpu a100-80gb "
             "--gpus 16 --gpus-per-node 8 --interconnect 100 --micro-batch 2",
-            "--batch is 7; no layout of 16 GPUs",
+            "--batch is 7 in micro-batches of 2; no layout of 16 GPUs",
         ),
+        (f"{SIZES} --experts 8 {STEP} {GPUS}", "--experts-per-token is not given"),
+        (f"{SIZES} {STEP} {GPUS} --image-size 224", "--image-size is for a model given as"),
+        (f"{SIZES} {STEP} {GPUS} --arg width=3", "--arg is for a model given as"),
+        (f"{SIZES} {STEP} {GPUS} --channels-last", "--channels-last is for a model given as"),
+        (f"{SIZES} {STEP} {GPUS} --micro-batch 3", "--batch is 64 in micro-batches of 3; no lay"),
         (f"{SIZES} {STEP} {GPUS} --goodput 1.5", "--goodput is 1.5"),
         (f"{SIZES} {STEP} {GPUS} --goodput 0", "--goodput is 0"),
         (f"{SIZES} {STEP} {GPUS} --pue 0.5", "--pue is 0.5"),
@@ -105,6 +110,7 @@ def test_wrong_options(words: str, expected: str, capsys: pytest.CaptureFixture[
         ("pp=8 v=2", "needs 16 blocks; transformer has 12"),
         ("dp=3", "is for 3 GPUs; --gpus is 8"),
         ("dp=8 ep=2", "has no experts"),
+        ("", "--layout is empty"),
         ("dp=8 zero=3", "stage 3 is written shard=N"),
         ("dp=8 sp=1", "sp=1 needs tensor parallelism"),
         ("dp=4 shard=2 zero=1", "exclude one another"),
@@ -112,12 +118,21 @@ def test_wrong_options(words: str, expected: str, capsys: pytest.CaptureFixture[
         ("banana=8", "'banana=8' was found"),
         ("dp=x", "dp=x; it has to be"),
         ("dp=0", "dp=0; it has to be"),
+        ("dp=4 pp=2 v=2 schedule=zero-bubble", "has one part a stage; v=2 is for"),
         ("dp=4 pp=2 schedule=random", "schedule=random; there are 1f1b"),
     ],
 )
 def test_impossible_layouts(layout: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*f"{SIZES} {STEP} {GPUS} {GIVEN}".split(), layout]
     assert expected in sentence(words, capsys)
+
+
+def test_too_few_micro_batches_for_no_bubble(capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"{SIZES} --seq 1024 --batch 8 --precision bf16 --optimizer adamw {GPUS} {GIVEN}"
+    layout = "dp=2 pp=4 schedule=zero-bubble"
+    assert "at least 2 x pp - 1 = 7 micro-batches; there are 4" in sentence(
+        [*words.split(), layout], capsys
+    )
 
 
 def test_a_batch_that_a_layout_does_not_divide(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hotlap.cli import options
+from hotlap.cli.plan_cluster import site_of
 from hotlap.cli.plan_model import model_of, needed
 from hotlap.cli.plan_options import make_parser
 from hotlap.errors import UsageError
@@ -21,6 +22,7 @@ from hotlap.planner.layout import Layout, parse_layout
 from hotlap.planner.plan import Question, make_plan
 from hotlap.planner.precision import find_precision
 from hotlap.planner.training import Training
+from hotlap.records.ceilings import Ceilings
 from hotlap.records.plan import Plan
 from hotlap.records.run import Run
 
@@ -36,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     _check_targets(arguments)
     asked, source = _question(arguments)
+    if arguments.machine:
+        asked = _with_machine(asked, arguments.machine)
     if arguments.run:
         from hotlap.planner.runs import scale_by
 
@@ -49,6 +53,33 @@ def main(argv: Sequence[str]) -> int:
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)
     return 0
+
+
+def _with_machine(asked: Question, named: str) -> Question:
+    from hotlap.planner.measured import by_machine
+
+    ceilings = _ceilings(named)
+    found = by_machine(asked.by, asked.gpus, ceilings, asked.training.precision)
+    return replace(asked, by=found.by, gpus=found.gpus, machine=found.words)
+
+
+def _ceilings(named: str) -> Ceilings:
+    """Of a diagnosis, or of the last one that was made on this machine."""
+    from hotlap.machine.ceiling_cache import cache_folder, newest
+
+    if named == "here":
+        kept = newest(cache_folder())
+        if kept is None:
+            raise UsageError("--machine is here; nothing was measured yet: run hotlap doctor first")
+        return kept
+    from hotlap.records.finding import Diagnosis
+
+    found = Diagnosis.read(Path(named)).machine.ceilings
+    if found is None:
+        raise UsageError(
+            f"--machine {named} holds no ceilings; run hotlap doctor on that machine again"
+        )
+    return found
 
 
 @contextlib.contextmanager
@@ -116,7 +147,8 @@ def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
 
 
 def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
-    gpus = _gpus(arguments)
+    site = site_of(arguments)
+    gpus = site.gpus
     precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")
     assumptions: list[str] = []
     layout = _layout(arguments, gpus)
@@ -129,12 +161,22 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         optimizer,
         overlaps=not arguments.no_overlap,
         is_compiled=arguments.compile,
+        is_channels_last=arguments.channels_last,
+        is_fused=arguments.fused,
         data_samples_per_s=arguments.data_rate,
     )
     find_precision(precision)
     check_precision(gpus, precision)
     model, source = model_of(arguments, precision)
-    money = Money(arguments.goodput, arguments.watts, arguments.pue, arguments.co2, arguments.price)
+    money = Money(
+        arguments.goodput,
+        arguments.watts,
+        arguments.pue,
+        arguments.co2,
+        arguments.price,
+        site.charge_per_gpu_hour,
+        site.charge_unit,
+    )
     if arguments.params and not arguments.rate and (arguments.tokens or arguments.budget):
         raise UsageError(
             "--rate is not given; --params says nothing of how fast a GPU gets: give the FLOP/s of "
@@ -153,22 +195,19 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         arguments.margin,
         arguments.rate,
         assumptions=tuple(assumptions),
+        is_for_the_trainer=arguments.emit is not None,
+        profile=site.cluster,
+        profile_gpu=site.submitted_as,
     )
     return question, source
 
 
-def _gpus(arguments: argparse.Namespace) -> Gpus:
-    kind, n = needed(arguments, "gpu"), needed(arguments, "gpus")
-    per_node = arguments.gpus_per_node
-    if per_node is None:
-        if n > 1 and not arguments.params:
-            raise UsageError("--gpus-per-node is not given; it decides how GPUs talk")
-        per_node = n
-    return Gpus(kind, n, per_node, arguments.interconnect or 0.0)
-
-
 def _layout(arguments: argparse.Namespace, gpus: Gpus) -> Layout | None:
-    if arguments.layout:
+    if arguments.layout is not None:
+        if not arguments.layout.strip():
+            raise UsageError(
+                "--layout is empty; it takes words like dp=8, or is left out to search"
+            )
         if arguments.recompute is None:
             raise UsageError("--recompute is not given; with --layout it decides the memory")
         return parse_layout(arguments.layout, arguments.recompute)
@@ -202,6 +241,17 @@ def _total_samples(arguments: argparse.Namespace, model: Model) -> float | None:
     return float(arguments.samples) if arguments.samples else None
 
 
+def _written(arguments: argparse.Namespace, model: Model) -> str:
+    """How a traced model's training is written, as far as it decides the time."""
+    parts = [f"torch's {'fused' if arguments.fused else 'default'} optimizer"]
+    if model.has_convolutions:
+        last = arguments.channels_last or arguments.compile
+        parts.append(f"channels {'last' if last else 'first, as torch has them by default'}")
+        if arguments.precision == "fp32":
+            parts.append("convolutions in TF32 as by default (fp32-strict has none)")
+    return ", ".join(parts)
+
+
 def _assumptions(
     arguments: argparse.Namespace, model: Model, money: Money, gpus: Gpus
 ) -> list[str]:
@@ -214,8 +264,8 @@ def _assumptions(
             "MFU and HFU: attention in full (12·L·h·s a token), against the dense peak of "
             f"{KINDS[gpus.kind].chip} at this precision; HFU counts what is computed again",
         ]
-    if model.unit == "images":
-        lines.append("convolutions with channels last")
+    if model.is_traced:
+        lines.append(_written(arguments, model))
     if arguments.tokens or arguments.samples or arguments.epochs:
         lost = "nothing lost: 0.6 to 0.9 is seen in long runs" if money.goodput == 1 else "given"
         lines.append(f"goodput {money.goodput:g} ({lost})")

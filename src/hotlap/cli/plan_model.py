@@ -37,9 +37,12 @@ def model_of(arguments: argparse.Namespace, precision_name: str) -> tuple[Model,
             "the model is given in one way: MODEL, --params, or --layers --hidden --heads --ffn "
             f"--vocab; {'none' if not any(ways) else 'several'} of them was found"
         )
+    is_traced = bool(arguments.model) and not arguments.model.endswith(".json")
+    if not is_traced:
+        _refuse_what_is_for_factories(arguments)
     if arguments.params:
         return model_of_params(arguments.params), Source(None)
-    if arguments.model and not arguments.model.endswith(".json"):
+    if is_traced:
         return _traced(arguments, precision_name)
     if arguments.model:
         name, sizes = sizes_from_config(Path(arguments.model))
@@ -55,11 +58,20 @@ def model_of(arguments: argparse.Namespace, precision_name: str) -> tuple[Model,
         arguments.attention == "fused",
         arguments.compile,
     )
-    return transformer(name, sizes, seq, how), Source(sizes)
+    return transformer(name, sizes, seq, how), Source(sizes, is_compiled=arguments.compile)
+
+
+def _refuse_what_is_for_factories(arguments: argparse.Namespace) -> None:
+    for name in ("image_size", "arg", "channels_last", "fused"):
+        if getattr(arguments, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for a model given as package.module:factory; leave "
+                "it out"
+            )
 
 
 def _sizes(arguments: argparse.Namespace) -> TransformerSizes:
-    for name in SIZES:
+    for name in (*SIZES, *(["experts-per-token"] if arguments.experts else [])):
         needed(arguments, name)
     return TransformerSizes(
         arguments.layers,
@@ -100,7 +112,16 @@ def _traced(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, 
             attention_is_causal=bool(arguments.seq),
         )
     )
-    return model, Source(None, arguments.model, values, arguments.image_size)
+    source = Source(
+        None,
+        arguments.model,
+        values,
+        arguments.image_size,
+        arguments.compile,
+        arguments.channels_last,
+        model.is_convolutional,
+    )
+    return model, source
 
 
 def _arguments(words: Sequence[str]) -> dict[str, Any]:

@@ -107,6 +107,12 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--compile", action="store_true", help="torch.compile")
     group.add_argument(
+        "--channels-last", action="store_true", help="images lie so in memory, in eager mode too"
+    )
+    group.add_argument(
+        "--fused", action="store_true", help="the optimizer of a traced model is torch's fused one"
+    )
+    group.add_argument(
         "--no-overlap", action="store_true", help="communication waits for computing"
     )
     group.add_argument("--layout", metavar="'dp=8 tp=2'", help="not searched for: this one")
@@ -115,6 +121,7 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
 
 def _cluster_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the GPUs")
+    group.add_argument("--cluster", metavar="NAME", help="of `hotlap clusters`, or NAME.toml")
     group.add_argument("--gpu", metavar="KIND", help="such as a100-80gb")
     group.add_argument("--gpus", type=whole, metavar="N")
     group.add_argument("--gpus-per-node", type=whole, metavar="N")
@@ -151,6 +158,11 @@ def _cost_options(parser: argparse.ArgumentParser) -> None:
 
 def _output_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what comes of it")
+    group.add_argument(
+        "--machine",
+        metavar="FILE",
+        help="calibrate by what `hotlap doctor --json FILE` measured, or `here`: by the last one",
+    )
     group.add_argument("--run", metavar="RUN", help="calibrate by a Run of the same model")
     group.add_argument("--check", metavar="RUN", help="compare with what a Run measured")
     group.add_argument(

@@ -72,6 +72,21 @@ def load(folder: Path | None, key: str, is_quick: bool) -> Ceilings | None:
     return replace(found, is_cached=True) if is_quick or not found.is_quick else None
 
 
+def newest(folder: Path | None) -> Ceilings | None:
+    """What was measured last, here or where the home folder is shared."""
+    files = sorted(folder.glob("ceilings-*.json"), key=_age) if folder else []
+    for path in reversed(files):
+        try:
+            return replace(from_json(Ceilings, read_json(path), ""), is_cached=True)
+        except RecordError:
+            continue
+    return None
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
+
+
 def store(folder: Path | None, key: str, ceilings: Ceilings, software: Software) -> str:
     """Keep them; why that was not possible, or nothing."""
     if folder is None:

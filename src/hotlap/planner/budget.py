@@ -29,6 +29,9 @@ class Money:
     """Of the centre: what it draws for each watt of the computers."""
     co2_g_per_kwh: float | None = None
     price_per_gpu_hour: float | None = None
+    charge_per_gpu_hour: float | None = None
+    """What a cluster counts, in its own unit."""
+    charge_unit: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.goodput <= 1:

@@ -78,6 +78,8 @@ class Gpus:
     """Of a node to the others, one way, all its adapters together; 0 on a single node."""
     host_link_gb_per_s: float = 25.0
     """Between a GPU and the memory of its host, one way: PCIe 4 gives about 25."""
+    own_memory_bytes: int | None = None
+    """Where a site's GPUs have less than the chip that stands for them."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -105,6 +107,11 @@ class Gpus:
         """The row of the chip table."""
         name = KINDS[self.kind].chip
         return next(chip for chip in CHIPS if chip.name == name)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of one GPU."""
+        return self.own_memory_bytes or self.chip.memory_bytes
 
     @property
     def generation(self) -> str:

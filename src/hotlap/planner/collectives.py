@@ -12,12 +12,14 @@ def collectives(model: Model, training: Training, layout: Layout) -> dict[str, i
     """Of a rank of the first stage; kinds that do not occur are left out."""
     stage = stages(model, layout)[0]
     n_micro = training.batch // (layout.n_data * training.micro_batch)
+    n_sharded = 1 if layout.keeps_gathered else n_micro
     counts = {
-        "all_gather": _gathers(stage, layout) * n_micro,
-        "reduce_scatter": _scatters(stage, layout) * n_micro,
+        "all_gather": _gathers(stage, layout) * n_sharded,
+        "reduce_scatter": _scatters(stage, layout) * n_sharded,
         "all_reduce": _syncs(stage, layout) * n_micro,
         "all_to_all": _all_to_alls(stage, layout) * n_micro,
-        "send": 2 * layout.v * n_micro if layout.pp > 1 else 0,
+        # Each part sends its activations on, and all but the first its gradients back.
+        "send": (2 * layout.v - 1) * n_micro if layout.pp > 1 else 0,
     }
     if layout.sp:
         # Each sum is a reduce-scatter here and an all-gather at the next layer.

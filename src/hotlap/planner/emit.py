@@ -15,7 +15,7 @@ from hotlap.planner.layout import Layout
 from hotlap.planner.transformer import TransformerSizes
 from hotlap.records.plan import Plan
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "pure-bf16", "fp8")
+PRECISIONS = ("fp32", "fp32-strict", "tf32", "fp16", "bf16", "pure-bf16", "fp8")
 OPTIMIZERS = {
     "sgd": "sgd",
     "sgd-momentum": "sgd",
@@ -29,23 +29,26 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the model came from: its sizes, or a factory."""
+    """Where the model came from: its sizes, or a factory; and how its training is written."""
 
     sizes: TransformerSizes | None
     factory: str = ""
     arguments: dict[str, Any] | None = None
     image_size: int | None = None
+    is_compiled: bool = False
+    is_channels_last: bool = False
+    is_convolutional: bool = False
 
 
 def recipe_text(plan: Plan, layout: Layout, source: Source) -> str:
     """A recipe of the reference trainer, as TOML."""
-    _check(plan, layout)
+    _check(plan, layout, source)
     tables = {
         "model": _model(plan, layout, source),
         "data": _data(plan, source),
         "optimizer": _optimizer(plan),
         "loop": _loop(plan, layout, source),
-        "compute": _compute(plan, layout),
+        "compute": _compute(plan, layout, source),
         "mesh": _mesh(plan, layout),
     }
     head = (
@@ -71,10 +74,13 @@ def submit_line(plan: Plan, recipe: str) -> str:
     """The command that queues it; hours are those of the upper end, and a tenth more."""
     hours = f" --hours {max(1, ceil(plan.days.high * 24 * 1.1))}" if plan.days else ""
     cluster = plan.cluster
-    return f"hotlap submit --gpu {cluster.gpu} --gpus {cluster.gpus}{hours} hotlap train {recipe}"
+    where = f"--cluster {cluster.profile} " if cluster.profile else ""
+    kind = cluster.profile_gpu or cluster.gpu
+    return f"hotlap submit {where}--gpu {kind} --gpus {cluster.gpus}{hours} hotlap train {recipe}"
 
 
-def _check(plan: Plan, layout: Layout) -> None:
+def trainer_lacks(layout: Layout) -> str:
+    """What of a layout the reference trainer does not have; empty where it has all."""
     wants = {
         "cp": layout.cp > 1,
         "ep": layout.ep > 1,
@@ -85,11 +91,21 @@ def _check(plan: Plan, layout: Layout) -> None:
         "an interleaved pipeline with dp or shard": layout.v > 1 and layout.n_data > 1,
         "recompute=selective": layout.recompute == "selective",
         f"v={layout.v}": layout.v > 2,
+        "schedule=zero-bubble": layout.schedule == "zero-bubble",
     }
-    missing = [name for name, wanted in wants.items() if wanted]
+    return next((name for name, wanted in wants.items() if wanted), "")
+
+
+def _check(plan: Plan, layout: Layout, source: Source) -> None:
+    missing = trainer_lacks(layout)
     if missing:
         raise UsageError(
-            f"--emit: the reference trainer has no {missing[0]}; choose a --layout without it"
+            f"--emit: the reference trainer has no {missing}; choose a --layout without it"
+        )
+    if plan.training.precision == "fp32" and source.is_convolutional:
+        raise UsageError(
+            "--emit: --precision is fp32, with convolutions in TF32; the reference trainer has all "
+            "or nothing of it: choose tf32 or fp32-strict"
         )
     if plan.training.precision not in PRECISIONS:
         raise UsageError(
@@ -156,12 +172,14 @@ def _loop(plan: Plan, layout: Layout, source: Source) -> dict[str, Any]:
     return loop
 
 
-def _compute(plan: Plan, layout: Layout) -> dict[str, Any]:
-    compute: dict[str, Any] = {"precision": plan.training.precision}
+def _compute(plan: Plan, layout: Layout, source: Source) -> dict[str, Any]:
+    compute: dict[str, Any] = {"precision": plan.training.precision.removesuffix("-strict")}
     if layout.recompute == "full":
         compute["checkpoint_blocks"] = 1
-    if plan.model.unit == "images":
+    if source.is_channels_last and plan.model.unit == "images":
         compute["channels_last"] = True
+    if source.is_compiled:
+        compute["compile"] = "default"
     return compute
 
 

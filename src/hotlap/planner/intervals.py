@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, log, sqrt
+from typing import Any
 
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.step import step_time
@@ -30,6 +31,13 @@ UNSURE = {
     "step_s": 1.00,
 }
 """Half of a 90 % interval of each number, relative."""
+TOGETHER = {
+    "product_reach": "other_reach",
+    "attention_reach": "other_attention",
+    "stream_reach": "stream_reach_of",
+    "kernel_s": "kernel_s_of",
+}
+"""The same number for other generations of GPUs: they move together."""
 WHOLE = 0.14
 """The same of what no number stands for: a machine or a program unlike others of its kind."""
 UNMEASURED = 0.20
@@ -61,12 +69,15 @@ def _both(unsure: float) -> tuple[float, float]:
 
 
 def _moved(by: Calibration, name: str, factor: float) -> Calibration:
-    value = getattr(by, name)
+    names = (name, TOGETHER[name]) if name in TOGETHER else (name,)
+    moved: dict[str, Any] = {one: _times(getattr(by, one), factor) for one in names}
+    return replace(by, **moved)
+
+
+def _times(value: float | dict[str, float], factor: float) -> float | dict[str, float]:
     if isinstance(value, dict):
-        moved = {key: one * factor for key, one in value.items()}
-        other = {"product_reach": "other_reach", "attention_reach": "other_attention"}[name]
-        return replace(by, **{name: moved, other: getattr(by, other) * factor})
-    return replace(by, **{name: value * factor})
+        return {key: one * factor for key, one in value.items()}
+    return value * factor
 
 
 def around(value: float, half: float) -> Value:

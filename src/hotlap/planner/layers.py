@@ -7,6 +7,7 @@ Matmul      one product of matrices with weights
 Attention   the products between tokens
 Kept        what stays in memory for backward, by how much is computed again
 Layer       one block, or what stands before or after the blocks
+Moment      what is alive at a time, of a traced step
 Model       the layers in order, and what limits the ways to cut them
 """
 
@@ -123,6 +124,15 @@ class Layer:
         return products + sum(attention.flops for attention in self.attentions)
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Of a traced step: what is alive beside weights and the optimizer's state."""
+
+    per_sample_bytes: float
+    fixed_bytes: float
+    """Gradients so far, and weights cast for computing."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """The layers in order, and what limits the ways to cut them; the same as itself alone."""
@@ -146,6 +156,10 @@ class Model:
     widest_bytes: float = 0.0
     """The two largest tensors of one sample that evaluation holds at a time."""
     is_traced: bool = False
+    moments: tuple[Moment, ...] = ()
+    """The worst of a traced step, each for some batch; none where that is not known."""
+    moments_recomputed: tuple[Moment, ...] = ()
+    """The same where blocks are computed again."""
 
     @property
     def n_params(self) -> int:
@@ -156,6 +170,22 @@ class Model:
     def flops(self) -> float:
         """Of one sample, forward."""
         return sum(layer.flops * n for layer, n in self.groups())
+
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether it is made for images."""
+        return any(one.is_convolution for layer, _ in self.groups() for one in layer.matmuls)
+
+    @property
+    def is_convolutional(self) -> bool:
+        """Whether convolutions are most of it."""
+        found = sum(
+            n * one.flops
+            for layer, n in self.groups()
+            for one in layer.matmuls
+            if one.is_convolution
+        )
+        return found > self.flops / 2
 
     @property
     def n_active_params(self) -> int:

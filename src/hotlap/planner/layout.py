@@ -4,7 +4,7 @@ dp      replicas; with zero=1 or 2 they share out optimizer state, and gradients
 shard   FSDP: parameters, gradients and optimizer state are cut; with dp hybrid sharding
 tp      tensor parallel, the innermost; sp=1 cuts what lies between, along the sequence
 cp      context parallel: a sequence is cut
-pp      pipeline stages; schedule 1f1b, gpipe or interleaved with v parts a stage
+pp      pipeline stages; schedule 1f1b, gpipe, zero-bubble, or interleaved with v parts a stage
 ep      expert parallel, inside the ranks that see different data
 """
 
@@ -19,7 +19,7 @@ from hotlap.planner.layers import Model
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-SCHEDULES = ("1f1b", "gpipe", "interleaved")
+SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 SIZES = ("dp", "shard", "tp", "cp", "pp")
 
 
@@ -56,6 +56,11 @@ class Layout:
         return self.dp * self.shard
 
     @property
+    def keeps_gathered(self) -> bool:
+        """A pipeline's stages that do not let go gather once a step, and send gradients once."""
+        return self.shard > 1 and self.pp > 1 and not self.reshard
+
+    @property
     def sequence_cut(self) -> int:
         """Into how many parts tensor parallelism cuts what lies between its layers."""
         return self.tp if self.sp else 1
@@ -70,7 +75,7 @@ class Layout:
             words.append(f"zero={self.zero}")
         if self.shard > 1 and not self.reshard:
             words.append("reshard=0")
-        if self.pp > 1 and self.schedule == "gpipe":  # parts, v, say that it is interleaved
+        if self.pp > 1 and self.schedule in ("gpipe", "zero-bubble"):  # v says the rest
             words.append(f"schedule={self.schedule}")
         return " ".join(words or ["dp=1"])
 
@@ -80,13 +85,18 @@ def parse_layout(text: str, recompute: Recompute) -> Layout:
     names = {field.name: field for field in fields(Layout) if field.name != "recompute"}
     given: dict[str, int | str] = {}
     for word in text.replace(",", " ").split():
-        match = re.fullmatch(r"(\w+)=(\w+)", word)
+        match = re.fullmatch(r"(\w+)=([\w-]+)", word)
         if match is None or match[1] not in names:
             raise UsageError(
                 f"--layout: '{word}' was found; it takes words like dp=8 or tp=2, of "
                 f"{', '.join(names)}"
             )
         given[match[1]] = _value(match[1], match[2])
+    if given.get("schedule", "interleaved") != "interleaved" and int(given.get("v", 1)) > 1:
+        raise UsageError(
+            f"--layout: schedule={given['schedule']} has one part a stage; v={given['v']} is for "
+            "schedule=interleaved"
+        )
     if given.get("schedule") == "interleaved":
         given.setdefault("v", 2)
     elif int(given.get("v", 1)) > 1:
@@ -133,8 +143,8 @@ def _heads(layout: Layout, model: Model) -> str:
         return ""
     if model.n_heads is None:
         return (
-            f"--layout: tp={layout.tp}, but how to cut the matrices of {model.name} is not known; "
-            "it has to be 1, or the model given by its sizes or its config.json"
+            f"--layout: tp={layout.tp}, but {model.name} has no blocks of attention and linear "
+            "layers by whose names a cut is known; tp has to be 1, or the model given by its sizes"
         )
     for what, n in (("heads", model.n_heads), ("key-value heads", model.n_kv_heads or 1)):
         # Fewer key-value heads than ranks are copied; a number that does not divide cannot be.
@@ -177,6 +187,11 @@ def _batch(layout: Layout, batch: int, micro_batch: int) -> str:
             f"{layout.n_data} x {micro_batch}"
         )
     n_micro = batch // (layout.n_data * micro_batch)
+    if layout.schedule == "zero-bubble" and n_micro < 2 * layout.pp - 1:
+        return (
+            f"--layout: schedule=zero-bubble needs at least 2 x pp - 1 = {2 * layout.pp - 1} "
+            f"micro-batches; there are {n_micro}"
+        )
     if layout.v > 1 and n_micro % layout.pp:
         return (
             f"--layout: an interleaved pipeline needs a multiple of pp={layout.pp} micro-batches; "

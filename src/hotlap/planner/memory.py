@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from math import ceil
 
-from hotlap.planner.layers import Layer, Model
+from hotlap.planner.layers import Layer, Model, Moment
 from hotlap.planner.layout import Layout
 from hotlap.planner.stages import Stage, distinct, params_of, stage_params, stages
 from hotlap.planner.training import Training
@@ -17,6 +17,8 @@ from hotlap.planner.training import Training
 GIB = 2**30
 CONTEXT_BYTES = 0.5 * GIB
 """The CUDA context, its kernels and the workspaces of libraries."""
+WORKSPACE_BYTES = 32 * 2**20
+"""cuBLAS's, which torch's allocator hands out: 32 MiB on Hopper."""
 COMMUNICATOR_BYTES = 0.25 * GIB
 """NCCL's buffers, for each group of ranks that a rank belongs to."""
 FRAGMENTED_SHARE = 0.03
@@ -36,7 +38,8 @@ class Bytes:
     logits: float
     buffers: float
     unsharded: float
-    """FSDP: groups of blocks that are gathered at a time. Autocast: weights cast for computing."""
+    """FSDP: groups of blocks that are gathered at a time. Autocast: weights cast for computing.
+    Where the update is the worst moment, what it holds of every weight."""
     communication: float
     context: float
     fragmentation: float
@@ -86,13 +89,52 @@ def _training_rank(stage: Stage, model: Model, training: Training, layout: Layou
         "unsharded": _unsharded(stage, training, layout),
         "communication": _communication(layout),
     }
+    moments = _moments(model, layout)
+    if moments:
+        _at_the_worst(parts, moments, training, layout)
     return _rounded(parts)
+
+
+def _moments(model: Model, layout: Layout) -> tuple[Moment, ...]:
+    """Of a trace, which is of the whole model; selective recomputation was not traced."""
+    if layout.tp * layout.cp * layout.pp > 1 or layout.recompute == "selective":
+        return ()
+    return model.moments_recomputed if layout.recompute == "full" else model.moments
+
+
+def _at_the_worst(
+    parts: dict[str, float], moments: tuple[Moment, ...], training: Training, layout: Layout
+) -> None:
+    """Put what was seen alive in the place of what is kept for backward.
+
+    Where gradients lie in memory from step to step (sums over several backwards, buckets, shards,
+    Megatron's buffers) all of them meet the most activations. Else they come while these go, and
+    the update, when activations are gone, may need more.
+    """
+    b = training.micro_batch
+    parts["buffers"] += WORKSPACE_BYTES
+    n_micro = training.batch // (layout.n_data * b)
+    if n_micro > 1 or layout.n_data > 1 or training.precision.master_bytes:
+        seen = moments[-1].per_sample_bytes * b
+    else:
+        worst = max(moments, key=lambda one: one.per_sample_bytes * b + one.fixed_bytes)
+        seen = worst.per_sample_bytes * b
+        casts = min(parts["unsharded"], worst.fixed_bytes)
+        n_weights = parts["weights"] / training.precision.weight_bytes
+        update = parts["gradients"] + n_weights * training.optimizer.temporary_bytes
+        if seen + worst.fixed_bytes > update:
+            parts |= {"unsharded": casts, "gradients": worst.fixed_bytes - casts}
+        else:
+            parts |= {"unsharded": update - parts["gradients"], "activations": 0.0, "logits": 0.0}
+            return
+    parts["logits"] = min(parts["logits"], seen)
+    parts["activations"] = seen - parts["logits"]
 
 
 def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
     precision = training.precision
     b = training.micro_batch / layout.cp
-    logits = model.logits_bytes * b / layout.tp if stage.is_last else 0.0
+    logits = model.logits_bytes * b / _vocab_cut(model, layout) if stage.is_last else 0.0
     parts = {
         "weights": stage_params(stage, model, layout) / layout.shard * precision.weight_bytes,
         "gradients": 0.0,
@@ -131,8 +173,14 @@ def _activations(
         # One block at a time is whole again while its backward runs.
         total += max(layer_kept(layer, plain, b) for layer, _ in stage.blocks)
     total += sum(layer_kept(layer, plain, b) for layer in stage.ends)
-    logits = model.logits_bytes * b / layout.cp / layout.tp if stage.is_last else 0.0
+    b_logits = b / layout.cp / _vocab_cut(model, layout)
+    logits = model.logits_bytes * b_logits if stage.is_last else 0.0
     return total, logits
+
+
+def _vocab_cut(model: Model, layout: Layout) -> int:
+    """Into how many parts ranks share out the outputs; those of a traced model stay whole."""
+    return layout.tp if model.head.n_params_cut else 1
 
 
 def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) -> float:
@@ -142,6 +190,9 @@ def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) ->
         return 1.0
     if layout.schedule == "gpipe":
         return float(n_micro)
+    if layout.schedule == "zero-bubble":
+        # Gradients of weights wait, and activations with them, to fill what would be idle.
+        return float(min(n_micro, 2 * (layout.pp - stage.index) - 1))
     if layout.v > 1:
         # In parts: those that go in before the first comes back, and the one that is turned round.
         parts = 2 * (layout.pp - stage.index - 1) + (layout.v - 1) * layout.pp + 1
@@ -153,11 +204,15 @@ def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     precision = training.precision
     compute_bytes = precision.copy_bytes or precision.weight_bytes
     largest = max(params_of(layer, layout) for layer, _ in stage.layers)
+    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+    if layout.shard > 1 and not layout.reshard:
+        # All blocks stay gathered; of a pipeline all gradients too, until the last micro-batch.
+        waiting = total if layout.keeps_gathered else largest
+        return total * compute_bytes + waiting * precision.reduce_bytes
     if layout.shard > 1:
         # One block computes while the next is gathered; the gradients of one wait to be sent.
         return largest * (2 * compute_bytes + precision.reduce_bytes)
     if precision.copy_bytes:
-        total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
         return total * precision.copy_bytes
     return 0.0
 

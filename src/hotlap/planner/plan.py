@@ -51,11 +51,18 @@ class Question:
     scale: Scale = field(default_factory=Scale)
     by: Calibration = field(default_factory=Calibration)
     assumptions: tuple[str, ...] = ()
+    is_for_the_trainer: bool = False
+    """A search leaves out what the reference trainer does not have."""
+    machine: str = ""
+    """What a measured Machine set; empty where none did."""
+    profile: str = ""
+    """The cluster whose profile gave the GPUs, and what it calls them."""
+    profile_gpu: str = ""
 
     @property
     def limit_bytes(self) -> float:
         """Of memory that may be used."""
-        return self.gpus.chip.memory_bytes * (1 - self.margin)
+        return self.gpus.memory_bytes * (1 - self.margin)
 
 
 def make_plan(asked: Question) -> Plan:
@@ -63,9 +70,10 @@ def make_plan(asked: Question) -> Plan:
     found = _found(asked)
     one = found.best
     if one is None and not found.n_tried:
+        micro = f" in micro-batches of {asked.micro_batch}" if asked.micro_batch else ""
         raise UsageError(
-            f"--batch is {asked.training.batch}; no layout of {asked.gpus.n} GPUs divides it into "
-            "equal parts: give a multiple of their number"
+            f"--batch is {asked.training.batch}{micro}; no layout of {asked.gpus.n} GPUs divides "
+            "it into equal parts: give a multiple of their number"
         )
     if one is None:
         least = min((other.memory_bytes for other in found.others), default=0.0)
@@ -109,7 +117,9 @@ def make_plan(asked: Question) -> Plan:
         total_flops=_total_flops(asked),
         goodput=asked.money.goodput if asked.total_samples else None,
         **costs,
+        charge_unit=asked.money.charge_unit,
         calibrated_by=asked.scale.run,
+        calibrated_by_machine=asked.machine,
         alternatives=found.others,
         scaling=_scaling(asked, one),
         assumptions=asked.assumptions,
@@ -127,6 +137,7 @@ def _space(asked: Question) -> Space:
         asked.limit_bytes,
         asked.by,
         asked.scale,
+        asked.is_for_the_trainer,
     )
 
 
@@ -172,7 +183,7 @@ def _total_flops(asked: Question) -> float | None:
 
 def _costs(asked: Question, step: Value) -> dict[str, Any]:
     """Days and what follows from them."""
-    names = ("days", "gpu_hours", "energy_kwh", "co2_kg", "price")
+    names = ("days", "gpu_hours", "energy_kwh", "co2_kg", "price", "charge")
     if not asked.total_samples:
         return dict.fromkeys(names)
     money = asked.money
@@ -188,6 +199,7 @@ def _costs(asked: Question, step: Value) -> dict[str, Any]:
         "energy_kwh": energy,
         "co2_kg": _times(energy, co2 / 1000) if energy and co2 is not None else None,
         "price": _times(hours, price) if price is not None else None,
+        "charge": _times(hours, money.charge_per_gpu_hour) if money.charge_per_gpu_hour else None,
     }
 
 
@@ -221,9 +233,11 @@ def _cluster(asked: Question, one: Prediction) -> PlannedCluster:
         gpus.n,
         gpus.per_node,
         gpus.interconnect_gb_per_s,
-        gpus.chip.memory_bytes,
+        gpus.memory_bytes,
         one.work.peak_flops_per_s,
         asked.money.watts or gpus.chip.power_max_w,
+        asked.profile,
+        asked.profile_gpu,
     )
 
 
@@ -254,7 +268,7 @@ def _notes(asked: Question, one: Prediction, found: Found) -> list[str]:
             f"no measurement of {asked.gpus.generation} GPUs stands behind the times: intervals "
             "are wider"
         )
-    used = one.memory_bytes / asked.gpus.chip.memory_bytes
+    used = one.memory_bytes / asked.gpus.memory_bytes
     if SAFE_SHARE < used <= 1 - asked.margin:
         notes.append(
             f"{100 * used:.0f} % of the memory is near its end: an allocator that runs out and "

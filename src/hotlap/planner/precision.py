@@ -2,7 +2,8 @@
 
 The names are the reference trainer's. `bf16` and `fp16` keep weights in fp32 and compute under
 autocast; the `-master` ones hold weights in 16 bits and an fp32 copy beside the optimizer, as
-Megatron and DeepSpeed do.
+Megatron and DeepSpeed do. `fp32` is what torch does if nothing is said: products in fp32, but
+convolutions in TF32 where the chip has it; `fp32-strict` is fp32 throughout.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ class Precision:
     reduce_bytes: int
     """Of a gradient on its way between ranks."""
     state_bytes: int = 4
+    convolution_rate: Rate | None = None
+    """Where convolutions run at another rate than products."""
 
 
 PRECISIONS: dict[str, Precision] = {
-    "fp32": Precision("fp32", 4, 4, 0, 0, 4, 4, 4),
+    "fp32": Precision("fp32", 4, 4, 0, 0, 4, 4, 4, convolution_rate="tf32"),
+    "fp32-strict": Precision("fp32", 4, 4, 0, 0, 4, 4, 4),
     "tf32": Precision("tf32", 4, 4, 0, 0, 4, 4, 4),
     "fp16": Precision("16bit", 4, 4, 0, 2, 2, 4, 4),
     "bf16": Precision("16bit", 4, 4, 0, 2, 2, 4, 4),
@@ -56,14 +60,18 @@ class Optimizer:
     """Of one state; 0 stands for the precision's."""
     is_factored: bool = False
     """States are rows and columns, which are small beside the matrix."""
+    temporary_bytes: int = 0
+    """Of each parameter, held for a moment of an update: torch's own works on all at a time."""
+    plain_bytes: int = 32
+    """Moved for each parameter by torch's own, which goes over memory once an operation."""
     n_extra_products: int = 0
     """Products of a matrix with itself an update (Muon's iteration)."""
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    "sgd": Optimizer(0),
+    "sgd": Optimizer(0, plain_bytes=12),
     "sgd-momentum": Optimizer(1),
-    "adamw": Optimizer(2),
+    "adamw": Optimizer(2, temporary_bytes=4, plain_bytes=84),
     "adamw-8bit": Optimizer(2, state_bytes=1),
     "adafactor": Optimizer(0, is_factored=True),
     "lion": Optimizer(1),

@@ -1,9 +1,9 @@
 """Look for the layout with the shortest step that fits, and say why the others lost.
 
-What is tried: tensor parallel inside a node, pipelines plain and interleaved, context parallel for
-long sequences, expert parallel, replicas with and without ZeRO, full and hybrid sharding, each
-recomputation, micro-batches by powers of two. Memory is cheap to predict and comes first; only
-layouts that fit are timed. The optimizer goes to the host only where nothing fits otherwise.
+What is tried: tensor parallel inside a node, pipelines (1F1B, interleaved, zero-bubble), context
+parallel for long sequences, expert parallel, replicas with and without ZeRO, full and hybrid
+sharding, each recomputation, micro-batches by powers of two. Memory is cheap to predict and comes
+first; only layouts that fit are timed. The optimizer goes to the host only where nothing else fits.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import Gpus
+from hotlap.planner.emit import trainer_lacks
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import RECOMPUTE, Layout, Recompute, refusal
 from hotlap.planner.memory import training_memory
@@ -48,6 +49,8 @@ class Space:
     limit_bytes: float
     by: Calibration
     scale: Scale
+    is_for_the_trainer: bool = False
+    """Only layouts that the reference trainer has."""
 
 
 def search(space: Space) -> Found:
@@ -78,6 +81,8 @@ def _search(space: Space, candidates: Iterable[Layout]) -> Found:
             for recompute in (space.recompute,) if space.recompute else RECOMPUTE:
                 n_tried += 1
                 one = replace(layout, recompute=recompute)
+                if space.is_for_the_trainer and trainer_lacks(one):
+                    continue
                 needed = training_memory(space.model, training, one).total
                 needed += space.scale.memory_bytes
                 if needed <= space.limit_bytes:
@@ -104,11 +109,11 @@ def layouts(space: Space) -> Iterator[Layout]:
             for pp in _divisors(n // (tp * cp)):
                 n_data = n // (tp * cp * pp)
                 for shape in _data_layouts(n_data, max(1, inside // tp), model.n_experts, pp > 1):
-                    for v in (1, 2, 4) if pp > 1 else (1,):
-                        yield replace(
-                            shape, tp=tp, cp=cp, pp=pp, v=v, sp=int(tp > 1),
-                            schedule="interleaved" if v > 1 else "1f1b",
-                        )  # fmt: skip
+                    one = replace(shape, tp=tp, cp=cp, pp=pp, sp=int(tp > 1))
+                    yield one
+                    if pp > 1:
+                        yield replace(one, schedule="zero-bubble")
+                        yield from (replace(one, v=v, schedule="interleaved") for v in (2, 4))
 
 
 def _contexts(model: Model, n: int) -> list[int]:

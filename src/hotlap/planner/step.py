@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hotlap.planner.calibration import Calibration
+from hotlap.planner.counting import Pass, StageWork
 from hotlap.planner.links import Sending
-from hotlap.planner.work import Pass, StageWork, StepWork
+from hotlap.planner.work import StepWork
 
 COMPILED_KERNELS = 0.35
 """Of the launches that are left when a model is compiled."""
@@ -47,6 +48,8 @@ class _Micro:
     communication: float
     host: float
     backward: float
+    weights: float
+    """Of backward, the gradients of weights, which nobody waits for."""
 
     @property
     def total(self) -> float:
@@ -58,13 +61,12 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
     micros = [_micro(stage, work, by) for stage in work.stages]
     slowest = max(range(len(micros)), key=lambda i: micros[i].total)
     micro, stage = micros[slowest], work.stages[slowest]
-    others = sum(n * m.total for n, m in zip(work.n_alike, micros, strict=True)) - micro.total
-    bubble = others / work.v if work.pp > 1 else 0.0
+    bubble = _bubble(micros, micro, work) if work.pp > 1 else 0.0
     n = work.n_micro
     neighbour = 2 * _seconds(stage.neighbour, by) * work.v
     waits = neighbour * (n + (work.pp - 1) / work.v) if work.pp > 1 else 0.0
     gradients = _hidden(_seconds(stage.gradients, by), micro.backward, work.overlaps, by)
-    update = max(one.update_stream_s for one in work.stages) / by.stream_reach
+    update = max(one.update_stream_s for one in work.stages) / _stream_reach(work, by)
     return StepTime(
         products=n * micro.products,
         streams=n * micro.streams + update + stage.update_host_s,
@@ -83,7 +85,8 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
         p.product_s / reach + p.convolution_s / convolution + p.attention_s / attention
         for p in passes
     ]
-    streams = [p.stream_s / by.stream_reach for p in passes]
+    streams = [p.stream_s / _stream_reach(work, by) for p in passes]
+    kernel_s = by.kernel_s_of.get(work.generation, by.kernel_s)
     busy = [a + b for a, b in zip(products, streams, strict=True)]
     waits = [_waits(p, seconds, work, by) for p, seconds in zip(passes, busy, strict=True)]
     launches = sum(p.n_kernels for p in passes) * (COMPILED_KERNELS if work.is_compiled else 1)
@@ -92,9 +95,24 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
         sum(products),
         sum(streams),
         sum(waits),
-        _with_host(on_gpu, launches * by.kernel_s) - on_gpu,
+        _with_host(on_gpu, launches * kernel_s) - on_gpu,
         busy[1],
+        stage.forward.product_s / reach,
     )
+
+
+def _bubble(micros: list[_Micro], slowest: _Micro, work: StepWork) -> float:
+    """The other stages' micro-batch; gradients of weights fill it where they may wait."""
+
+    def idle(one: _Micro) -> float:
+        # Forward, and backward without them: F + B - 2 W (https://arxiv.org/abs/2401.10241).
+        return max(0.0, one.total - 3 * one.weights) if work.is_zero_bubble else one.total / work.v
+
+    return sum(n * idle(m) for n, m in zip(work.n_alike, micros, strict=True)) - idle(slowest)
+
+
+def _stream_reach(work: StepWork, by: Calibration) -> float:
+    return by.stream_reach_of.get(work.generation, by.stream_reach)
 
 
 def _with_host(on_gpu: float, on_host: float) -> float:

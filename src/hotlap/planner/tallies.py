@@ -7,11 +7,12 @@ storage that several operations keep is counted once, parameters not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hotlap.planner.layers import Attention, Kept, Layer, Matmul
+from hotlap.planner.layers import Attention, Cut, Kept, Layer, Matmul
 
 if TYPE_CHECKING:
     import torch
@@ -31,21 +32,35 @@ class _Part:
     n_kernels: int = 0
     kept_bytes: float = 0.0
     input_bytes: float = 0.0
+    n_params_cut: int = 0
+    traffic_cut_bytes: float = 0.0
+    kept_cut_bytes: float = 0.0
+    n_sums: int = 0
+    sum_bytes: float = 0.0
 
 
 class Tally:
     """A context in which a model's forward is counted: a stem, its blocks, a head, a loss."""
 
     def __init__(
-        self, model: nn.Module, blocks: list[nn.Module], batch: int, is_causal: bool
+        self,
+        model: nn.Module,
+        blocks: list[nn.Module],
+        batch: int,
+        is_causal: bool,
+        cuts: Mapping[nn.Module, Cut],
     ) -> None:
+        """`cuts` are those of tensor parallelism."""
         self._batch, self._is_causal = batch, is_causal
-        self._model, self._blocks = model, blocks
+        self._model, self._blocks, self._cuts = model, blocks, cuts
+        self._cut: Cut = "none"
+        self._is_between = False
+        """After a layer that is cut by columns and before the one by rows: ranks have parts."""
         self._parts = [_Part("stem"), *(_Part(type(b).__name__) for b in blocks), _Part("head")]
         self._loss = _Part("loss")
         self._current = self._parts[0]
         held = (*model.parameters(), *model.buffers())
-        self._own = {_place(tensor) for tensor in held}
+        self._own = {place_of(tensor) for tensor in held}
         self._seen = set(self._own)
         self._alive: list[Any] = []
         self._stack = ExitStack()
@@ -59,6 +74,10 @@ class Tally:
                 if id(parameter) not in owned:
                     owned.add(id(parameter))
                     part.n_params += parameter.numel()
+            for module in block.modules():
+                n_cut = _cut_params(module, self._cuts.get(module))
+                part.n_params_cut += n_cut
+                part.n_params -= n_cut
         rest = [p for p in self._model.parameters() if id(p) not in owned]
         # What stands in the module's order before its blocks is the stem's, the rest the head's.
         order = [id(p) for p in self._model.parameters()]
@@ -72,6 +91,8 @@ class Tally:
 
         for index, block in enumerate(self._blocks):
             self._hook(index, block)
+        for layer, cut in self._cuts.items():
+            self._hook_cut(layer, cut)
         hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda saved: saved)
         self._stack.enter_context(hooks)
         self._stack.enter_context(_dispatch_mode(self))
@@ -83,7 +104,7 @@ class Tally:
     def _hook(self, index: int, block: nn.Module) -> None:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             part = self._current = self._parts[index + 1]
-            tensors = _tensors((args, kwargs))
+            tensors = tensors_in((args, kwargs))
             part.input_bytes = max((_nbytes(t) for t in tensors), default=0) / self._batch
 
         def after(*_: Any) -> None:
@@ -97,6 +118,22 @@ class Tally:
         for handle in handles:
             self._stack.callback(handle.remove)
 
+    def _hook_cut(self, layer: nn.Module, cut: Cut) -> None:
+        def before(*_: Any) -> None:
+            self._cut = cut
+
+        def after(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+            self._cut, self._is_between = "none", cut == "columns"
+            if cut == "rows":
+                self._current.n_sums += 1
+                self._current.sum_bytes = _nbytes(output) / self._batch
+
+        for handle in (
+            layer.register_forward_pre_hook(before),
+            layer.register_forward_hook(after),
+        ):
+            self._stack.callback(handle.remove)
+
     def begin_loss(self, output: torch.Tensor) -> None:
         """The model is done: what follows is the loss."""
         self._current = self._loss
@@ -104,17 +141,20 @@ class Tally:
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = _place(tensor)
+        key = place_of(tensor)
         if key not in self._seen:
             self._seen.add(key)
             self._alive.append(storage)  # an address is used again once its storage is gone
             size = -(-storage.nbytes() // ROUNDED_TO) * ROUNDED_TO
-            self._current.kept_bytes += size / self._batch
+            if self._is_between:
+                self._current.kept_cut_bytes += size / self._batch
+            else:
+                self._current.kept_bytes += size / self._batch
         return tensor
 
     def operation(self, name: str, is_view: bool, inputs: Any, outputs: Any) -> None:
         """One operation below autograd."""
-        read, written = _tensors(inputs), _tensors(outputs)
+        read, written = tensors_in(inputs), tensors_in(outputs)
         if is_view or not written or name in FREE:
             return
         part = self._current
@@ -122,25 +162,28 @@ class Tally:
         if part is not self._parts[-1] and part is not self._loss:  # logits are counted apart
             self._widest = max(self._widest, moved)
         if name in PRODUCTS:
-            part.matmuls += PRODUCTS[name](read, written, inputs, self._batch)
+            made = PRODUCTS[name](read, written, inputs, self._batch)
+            part.matmuls += [replace(one, cut=self._cut) for one in made]
         elif "scaled_dot_product" in name:
             part.attentions.append(_attention(read, self._is_causal))
         elif self._is_of_weights(read):
             # Backward keeps them, but they are weights in another type: no activations.
-            self._seen |= {_place(tensor) for tensor in written}
+            self._seen |= {place_of(tensor) for tensor in written}
             self._alive += written
+        elif self._is_between:
+            part.traffic_cut_bytes += moved
         else:
             part.traffic_bytes += moved
         part.n_kernels += 1
 
     def _is_of_weights(self, read: list[Any]) -> bool:
         """A cast of weights for autocast: it does not grow with the batch, and is counted apart."""
-        return bool(read) and all(_place(tensor) in self._own for tensor in read)
+        return bool(read) and all(place_of(tensor) in self._own for tensor in read)
 
     @property
     def logits_bytes(self) -> float:
-        """Of a sample: the output, what the loss keeps of it, and its gradient."""
-        return self._output_bytes + 2 * self._loss.kept_bytes
+        """Of a sample: the output, what the loss keeps of it, and two gradients of that size."""
+        return self._output_bytes + 3 * self._loss.kept_bytes
 
     @property
     def widest_bytes(self) -> float:
@@ -156,12 +199,22 @@ class Tally:
 
 
 def _layer(part: _Part) -> Layer:
-    kept = Kept(part.kept_bytes)
+    kept = Kept(part.kept_bytes, part.kept_cut_bytes)
     return Layer(
-        part.name, part.n_params, 0, 0, tuple(part.matmuls), tuple(part.attentions),
-        traffic_bytes=part.traffic_bytes, traffic_cut_bytes=0.0, n_kernels=part.n_kernels,
-        kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
+        part.name, part.n_params, part.n_params_cut, 0, tuple(part.matmuls), tuple(part.attentions),
+        traffic_bytes=part.traffic_bytes, traffic_cut_bytes=part.traffic_cut_bytes,
+        n_kernels=part.n_kernels, kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
+        n_tensor_syncs=part.n_sums, sync_bytes=part.sum_bytes,
     )  # fmt: skip
+
+
+def _cut_params(layer: nn.Module, cut: Cut | None) -> int:
+    """Of a layer, those that ranks share out: what rows add after their sum is every rank's."""
+    if cut is None:
+        return 0
+    bias = getattr(layer, "bias", None)
+    n_bias = bias.numel() if bias is not None and cut == "columns" else 0
+    return int(layer.weight.numel() + n_bias)
 
 
 def _dispatch_mode(tally: Tally) -> Any:
@@ -179,7 +232,8 @@ def _dispatch_mode(tally: Tally) -> Any:
     return Listener()
 
 
-def _tensors(value: Any) -> list[Any]:
+def tensors_in(value: Any) -> list[Any]:
+    """All tensors among arguments or results."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -187,11 +241,11 @@ def _tensors(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in _tensors(item)]
+        return [tensor for item in value for tensor in tensors_in(item)]
     return []
 
 
-def _place(tensor: torch.Tensor) -> int:
+def place_of(tensor: torch.Tensor) -> int:
     """Of its storage: the same for all views of it."""
     return int(tensor.untyped_storage()._cdata)
 

@@ -17,11 +17,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotlap.errors import UsageError
-from hotlap.planner.layers import Model
+from hotlap.planner.cuts import cuts_of
+from hotlap.planner.layers import Layer, Model
+from hotlap.planner.live import checkpointed, worst_moments
 from hotlap.planner.tallies import Tally
 from hotlap.records.codec import from_json, to_json
 
@@ -161,15 +164,27 @@ def _traced(request: Request, model: nn.Module) -> Model:
 
     if request.pure_16bit:
         model = _cast(model)
-    inputs = _inputs(request)
+    inputs = _inputs(request, BATCH)
     blocks = find_blocks(model)
-    tally = Tally(model, blocks, BATCH, request.attention_is_causal)
+    cuts = cuts_of(model, blocks)
+    tally = Tally(model, blocks, BATCH, request.attention_is_causal, cuts)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(request.autocast)
     with tally, torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
-        output = _logits(model(inputs))
+        output = _logits(_forward(model, inputs))
         tally.begin_loss(output)
         _loss(output)
     stem, *middle, head = tally.layers()
+
+    def step(batch: int) -> None:
+        with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+            output = _logits(_forward(model, _inputs(request, batch)))
+            loss = _loss(output)
+        loss.backward()
+        for parameter in model.parameters():
+            parameter.grad = None
+
+    moments = worst_moments(model, step)
+    checkpointed(blocks)
     return Model(
         name=request.factory,
         unit="images" if request.image_size else "sequences",
@@ -179,13 +194,20 @@ def _traced(request: Request, model: nn.Module) -> Model:
         head=head,
         logits_bytes=tally.logits_bytes,
         tied_params=0,
-        n_heads=None,
-        n_kv_heads=None,
+        n_heads=_n_heads(middle) if cuts else None,
+        n_kv_heads=_n_heads(middle) if cuts else None,
         n_experts=1,
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
         widest_bytes=tally.widest_bytes,
         is_traced=True,
+        moments=moments,
+        moments_recomputed=worst_moments(model, step),
     )
+
+
+def _n_heads(blocks: list[Layer]) -> int | None:
+    """What ranks of tensor parallelism have to divide: the heads that all blocks have in common."""
+    return gcd(*(one.n_heads for block in blocks for one in block.attentions)) or None
 
 
 def _cast(model: nn.Module) -> nn.Module:
@@ -204,13 +226,26 @@ def _cast(model: nn.Module) -> nn.Module:
     return model
 
 
-def _inputs(request: Request) -> torch.Tensor:
+def _inputs(request: Request, batch: int) -> torch.Tensor:
     import torch
 
     if request.image_size:
-        shape = (BATCH, request.n_channels, request.image_size, request.image_size)
+        shape = (batch, request.n_channels, request.image_size, request.image_size)
         return torch.empty(shape, dtype=torch.bfloat16 if request.pure_16bit else torch.float32)
-    return torch.zeros(BATCH, request.seq or 1, dtype=torch.long)
+    return torch.zeros(batch, request.seq or 1, dtype=torch.long)
+
+
+def _forward(model: nn.Module, inputs: torch.Tensor) -> Any:
+    """Both halves of an encoder-decoder get a batch, the second by its name or as the second."""
+    taken = inspect.signature(model.forward).parameters
+    if "decoder_input_ids" in taken:
+        return model(inputs, decoder_input_ids=inputs)
+    needed = [
+        one
+        for one in taken.values()
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    return model(*([inputs] * max(1, len(needed)))) if len(needed) <= 2 else model(inputs)
 
 
 def _logits(output: Any) -> torch.Tensor:
@@ -232,7 +267,7 @@ def _loss(output: torch.Tensor) -> torch.Tensor:
     from torch.nn import functional as F
 
     flat = output.flatten(0, -2)
-    return F.cross_entropy(flat.float(), torch.zeros(flat.shape[0], dtype=torch.long))
+    return F.cross_entropy(flat, torch.zeros(flat.shape[0], dtype=torch.long))
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:

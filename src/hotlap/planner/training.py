@@ -27,6 +27,10 @@ class Training:
     overlaps: bool = True
     """Gradients travel while backward goes on, and parameters before they are needed."""
     is_compiled: bool = False
+    is_channels_last: bool = False
+    """Of images in eager mode; compiled convolutions are laid out so in any case."""
+    is_fused: bool = False
+    """The optimizer is torch's fused one; matters for a traced model, others' trainers have one."""
     data_samples_per_s: float | None = None
     """That the loaders give all ranks together; None leaves the wait for data out."""
 

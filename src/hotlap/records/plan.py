@@ -48,6 +48,10 @@ class PlannedCluster:
     peak_flops_per_s: float
     """Dense, at the precision of the training."""
     power_w: float | None
+    profile: str = ""
+    """Of `hotlap clusters`, where the GPUs come from one."""
+    profile_gpu: str = ""
+    """What it calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,11 @@ class Plan:
     scaling: tuple[ScalingPoint, ...]
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
+    calibrated_by_machine: str = ""
+    """What a measured Machine set; empty where none did."""
+    charge: Value | None = None
+    """What the cluster counts for the whole training, in its own unit."""
+    charge_unit: str = ""
     schema: int = field(default=PLAN_SCHEMA)
 
     def write(self, path: Path) -> None:

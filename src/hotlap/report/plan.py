@@ -26,7 +26,10 @@ def render_plan(plan: Plan) -> str:
         lines += ["", *_alternatives(plan.alternatives)]
     if len(plan.scaling) > 1:
         lines += ["", *_scaling(plan.scaling, plan.cluster.gpus)]
-    lines += ["", *(f"  assumed: {text}" for text in plan.assumptions)]
+    lines.append("")
+    if plan.calibrated_by_machine:
+        lines.append(f"  calibrated by a Machine, {plan.calibrated_by_machine}")
+    lines += [f"  assumed: {text}" for text in plan.assumptions]
     lines += [f"  note: {text}" for text in plan.notes]
     return "\n".join(lines)
 
@@ -39,6 +42,7 @@ def _head(plan: Plan) -> Iterable[str]:
     tokens = f" of {model.tokens_per_sample:,} tokens" if model.unit == "sequences" else ""
     nodes = -(-cluster.gpus // cluster.gpus_per_node)
     where = f", {nodes} nodes" if nodes > 1 else ""
+    where += f" of {cluster.profile}" if cluster.profile else ""
     calibrated = f", calibrated by Run {plan.calibrated_by}" if plan.calibrated_by else ""
     yield (
         f"hotlap plan: {model.name}, {count(model.parameters)} parameters{active}, on "
@@ -103,6 +107,8 @@ def _costs(plan: Plan) -> Iterable[str]:
         parts.append(f"{interval(plan.co2_kg)} kg CO2")
     if plan.price:
         parts.append(f"price {interval(plan.price)}")
+    if plan.charge:
+        parts.append(f"charged {interval(plan.charge)} {plan.charge_unit}".rstrip())
     if parts:
         yield f"                 {', '.join(parts)}"
 

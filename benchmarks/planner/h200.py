@@ -1,0 +1,339 @@
+"""ResNet-50, ViT-B/16 and GPT-2 124M on one H200: predicted first, then measured, then compared.
+
+    PYTHONPATH=src python3 benchmarks/planner/h200.py [--only resnet50] [--write FILE]
+
+24 cases, 8 a model: every pair of batch, optimizer, precision and checkpointing occurs, and two of
+the 8, opposite in all of these, are compiled. Predictions are those of `hotlap plan`, written to a
+file before anything is measured (`--predictions FILE` takes one that was written before). About two
+minutes a model, most of them compiling. `--device cpu --tiny` tries the whole path without a GPU.
+
+Memory is compared three ways: bytes that torch's allocator hands out (what `hotlap plan --check`
+compares with a Run's `device_peak_bytes`: the plan's total without context and fragmentation),
+bytes that it holds (the total without the context), and what the device has lost since the start
+(the total).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MODELS = ("resnet50", "vit_b16", "gpt2_124m")
+FACTORIES = {
+    "resnet50": ("hotlap.models.resnet:resnet50", {}),
+    "vit_b16": ("hotlap.models.vit:vit_base", {}),
+    "gpt2_124m": ("hotlap.models.gpt:gpt2_124m", {}),
+}
+TINY = {
+    "resnet50": ("hotlap.models.resnet:resnet18", {}),
+    "vit_b16": (
+        "hotlap.models.vit:ViT",
+        {"n_layers": 2, "n_heads": 2, "width": 32, "image_size": 32},
+    ),
+    "gpt2_124m": (
+        "hotlap.models.gpt:GPT",
+        {"n_layers": 2, "n_heads": 2, "width": 32, "vocab_size": 300, "context": 32},
+    ),
+}
+BATCHES = {"resnet50": (64, 256), "vit_b16": (64, 256), "gpt2_124m": (8, 32)}
+GIB = 2**30
+WARMUP, STEPS, MOST_S = 5, 20, 5.0
+REFERENCE = "b0-adamw-bf16"
+"""Of each model, the case whose measurement calibrates the others."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training."""
+
+    model: str
+    batch: int
+    optimizer: str
+    precision: str
+    is_checkpointed: bool
+    is_compiled: bool
+    is_channels_last: bool
+    is_large: bool
+
+    @property
+    def name(self) -> str:
+        """Short, and its own among those of a model."""
+        marks = ("-ckpt" * self.is_checkpointed) + ("-compile" * self.is_compiled)
+        last = "-cl" * self.is_channels_last
+        return f"b{int(self.is_large)}-{self.optimizer}-{self.precision}{last}{marks}"
+
+
+def cases(model: str, tiny: bool) -> list[Case]:
+    """An orthogonal array of batch, optimizer and precision, and what follows from them."""
+    found = []
+    for number in range(8):
+        large, adamw, bf16 = bool(number & 1), bool(number & 2), bool(number & 4)
+        is_compiled = (large, adamw, bf16) in ((True, False, True), (False, True, False))
+        found.append(
+            Case(
+                model,
+                (2, 4)[large] if tiny else BATCHES[model][large],
+                "adamw" if adamw else "sgd",
+                "bf16" if bf16 else "fp32",
+                is_checkpointed=large ^ adamw ^ bf16,
+                is_compiled=is_compiled,
+                is_channels_last=model == "resnet50" and (adamw == bf16),
+                is_large=large,
+            )
+        )
+    return found
+
+
+def plan_words(case: Case, tiny: bool) -> list[str]:
+    """What `hotlap plan` is asked."""
+    factory, given = (TINY if tiny else FACTORIES)[case.model]
+    image, seq = (32, 32) if tiny else (224, 1024)
+    size = ["--seq", str(seq)] if case.model == "gpt2_124m" else ["--image-size", str(image)]
+    words = [factory, *size, "--batch", str(case.batch), "--micro-batch", str(case.batch)]
+    for key, value in given.items():
+        words += ["--arg", f"{key}={json.dumps(value)}"]
+    words += ["--precision", case.precision, "--optimizer", case.optimizer]
+    words += ["--recompute", "full" if case.is_checkpointed else "none", "--layout", "dp=1"]
+    words += ["--gpu", "h200-141gb", "--gpus", "1"]
+    words += ["--compile"] * case.is_compiled + ["--channels-last"] * case.is_channels_last
+    return words
+
+
+def predicted(case: Case, tiny: bool) -> dict[str, Any]:
+    """Seconds and bytes of one case, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "plan.json")
+        words = ["-m", "hotlap", "plan", *plan_words(case, tiny), "--json", str(path)]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            return {"error": done.stderr.strip()}
+        plan = json.loads(path.read_text())
+    memory = {name: one["value"] for name, one in plan["memory"].items()}
+    held = memory["total"] - memory["context"]
+    return {
+        "step_s": plan["step_s"]["value"],
+        "step_low_s": plan["step_s"]["low"],
+        "step_high_s": plan["step_s"]["high"],
+        "allocated": held - memory["fragmentation"],
+        "reserved": held,
+        "device": memory["total"],
+    }
+
+
+def measure_all(model: str, names: list[str], device: str, tiny: bool) -> None:
+    """In a process of its own: one JSON line a case, also of a case that fails."""
+    for case in cases(model, tiny):
+        if case.name not in names:
+            continue
+        try:
+            found = measured(case, device, tiny)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            found = {"error": f"{type(error).__name__}: {lines[0][:200]}"}
+        print(json.dumps({"name": case.name} | found), flush=True)
+
+
+def measured(case: Case, device: str, tiny: bool) -> dict[str, Any]:
+    """Seconds of a step and bytes at its worst moment."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    is_cuda = device == "cuda"
+    if is_cuda:
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    step = _step(case, device, tiny)
+    for _ in range(WARMUP):
+        step()
+    _wait(is_cuda)
+    warm_s = time.perf_counter() - begin
+    seconds = []
+    while len(seconds) < STEPS and sum(seconds) < MOST_S:
+        begin = time.perf_counter()
+        step()
+        _wait(is_cuda)
+        seconds.append(time.perf_counter() - begin)
+    found: dict[str, Any] = {
+        "step_s": sorted(seconds)[len(seconds) // 2],
+        "n_steps": len(seconds),
+        "warm_s": warm_s,
+    }
+    if is_cuda:
+        free, total = torch.cuda.mem_get_info()
+        found |= {
+            "allocated": torch.cuda.max_memory_allocated(),
+            "reserved": torch.cuda.max_memory_reserved(),
+            "device": total - free,
+        }
+    return found
+
+
+def _wait(is_cuda: bool) -> None:
+    if is_cuda:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _step(case: Case, device: str, tiny: bool) -> Any:
+    """A plain loop's step: torch's defaults, gradients set to None, one synthetic batch."""
+    import torch
+    from torch.nn import functional as F
+
+    from hotlap.models.checkpointing import checkpoint_blocks
+
+    module, _, name = (TINY if tiny else FACTORIES)[case.model][0].partition(":")
+    given = (TINY if tiny else FACTORIES)[case.model][1]
+    with torch.device(device):
+        model = getattr(__import__(module, fromlist=[name]), name)(**given)
+    inputs, targets = _batch(case, device, tiny)
+    if case.is_channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        inputs = inputs.to(memory_format=torch.channels_last)
+    if case.is_checkpointed:
+        checkpoint_blocks(model)
+    kinds = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    optimizer = kinds[case.optimizer](model.parameters(), lr=1e-4)
+    run = torch.compile(model) if case.is_compiled else model
+    is_mixed = case.precision == "bf16"
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
+            output = run(inputs)
+            loss = F.cross_entropy(output.flatten(0, -2), targets)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _batch(case: Case, device: str, tiny: bool) -> tuple[Any, Any]:
+    import torch
+
+    if case.model == "gpt2_124m":
+        shape = (case.batch, 32 if tiny else 1024)
+        tokens = torch.randint(0, 300 if tiny else 50257, shape, device=device)
+        return tokens, tokens.flatten()
+    side = 32 if tiny else 224
+    images = torch.randn(case.batch, 3, side, side, device=device)
+    return images, torch.randint(0, 1000, (case.batch,), device=device)
+
+
+def measure_model(model: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """All its cases; a process that dies takes one of them, and another goes on behind it."""
+    wanted = [case.name for case in cases(model, arguments.tiny)]
+    found: dict[str, dict[str, Any]] = {}
+    while len(found) < len(wanted):
+        left = [name for name in wanted if name not in found]
+        words = [sys.executable, __file__, "--measure", model, "--names", *left]
+        words += ["--device", arguments.device, *(["--tiny"] if arguments.tiny else [])]
+        print(f"measuring {model}: {len(left)} cases", file=sys.stderr, flush=True)
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=900)
+        for line in done.stdout.splitlines():
+            if line.startswith("{"):
+                one = json.loads(line)
+                found[one.pop("name")] = one
+        still = [name for name in left if name not in found]
+        if still:
+            found[still[0]] = {"error": f"its process ended with exit code {done.returncode}"}
+    return found
+
+
+def table(model: str, guesses: dict[str, Any], truths: dict[str, Any], tiny: bool) -> list[str]:
+    """A row a case: errors in per cent, and those of the time after calibration by one of them."""
+    lines = [
+        f"## {model}",
+        "",
+        "| case | batch | step ms | predicted | error % | calibrated % | inside | allocated GiB | "
+        "error % | reserved error % | device error % |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    reference = next((n for n in truths if n.startswith(REFERENCE)), "")
+    scale = 1.0
+    if "step_s" in truths.get(reference, {}) and "step_s" in guesses.get(reference, {}):
+        scale = truths[reference]["step_s"] / guesses[reference]["step_s"]
+    for case in cases(model, tiny):
+        guess, truth = guesses[case.name], truths[case.name]
+        if "error" in guess or "error" in truth:
+            lines.append(f"| {case.name} | {case.batch} | {guess.get('error', truth.get('error'))}")
+            continue
+        inside = guess["step_low_s"] <= truth["step_s"] <= guess["step_high_s"]
+        mark = " (calibrates)" if case.name == reference else ""
+        off = guess["step_s"] / truth["step_s"]
+        memory = [_error(guess[key], truth.get(key)) for key in ("allocated", "reserved", "device")]
+        lines.append(
+            f"| {case.name}{mark} | {case.batch} | {1e3 * truth['step_s']:.2f} | "
+            f"{1e3 * guess['step_s']:.2f} | {100 * (off - 1):+.1f} | "
+            f"{100 * (off * scale - 1):+.1f} | {'yes' if inside else 'no'} | "
+            f"{truth.get('allocated', 0) / GIB:.2f} | {' | '.join(memory)} |"
+        )
+    return [*lines, ""]
+
+
+def _error(guess: float, truth: float | None) -> str:
+    return f"{100 * (guess / truth - 1):+.1f}" if truth else "-"
+
+
+def main() -> None:
+    """Predict, measure, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=MODELS, help="one of the models")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the tables there too")
+    parser.add_argument("--predictions", type=Path, metavar="FILE", help="made before; see --to")
+    parser.add_argument("--to", type=Path, default=Path("h200-predictions.json"), metavar="FILE")
+    parser.add_argument("--predict", action="store_true", help="write predictions, measure nothing")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--tiny", action="store_true", help="small models, for a try without a GPU")
+    parser.add_argument("--jobs", type=int, default=8, help="predictions at a time")
+    parser.add_argument("--measure", choices=MODELS, help=argparse.SUPPRESS)
+    parser.add_argument("--names", nargs="*", default=[], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        measure_all(arguments.measure, arguments.names, arguments.device, arguments.tiny)
+        return
+    models = (arguments.only,) if arguments.only else MODELS
+    guesses = predictions(models, arguments)
+    if arguments.predict:
+        return
+    lines: list[str] = []
+    for model in models:
+        truths = measure_model(model, arguments)
+        lines += table(model, guesses[model], truths, arguments.tiny)
+        print("\n".join(lines[-13:]), flush=True)
+        measured_file = arguments.to.with_name(f"h200-measured-{model}.json")
+        measured_file.write_text(json.dumps(truths, indent=1) + "\n")
+    if arguments.write:
+        arguments.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def predictions(models: tuple[str, ...], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Of all cases, in a file before anything is measured."""
+    if arguments.predictions:
+        found: dict[str, Any] = json.loads(arguments.predictions.read_text())
+        return found
+    every = [case for model in models for case in cases(model, arguments.tiny)]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        made = list(pool.map(lambda case: predicted(case, arguments.tiny), every))
+    guesses: dict[str, Any] = {model: {} for model in models}
+    for case, guess in zip(every, made, strict=True):
+        guesses[case.model][case.name] = guess | {"case": asdict(case)}
+    arguments.to.write_text(json.dumps(guesses, indent=1) + "\n", encoding="utf-8")
+    print(f"predictions are in {arguments.to}", file=sys.stderr, flush=True)
+    return guesses
+
+
+if __name__ == "__main__":
+    main()

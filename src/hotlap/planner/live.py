@@ -1,0 +1,107 @@
+"""What is alive at a time while a step runs on fake tensors: the memory that it really needs.
+
+What backward keeps is not the whole: a loss holds several copies of the logits for a moment, and
+gradients come while activations go. So forward, loss and backward run once for each of two batches;
+every operation has the bytes that are alive after it, and two batches tell which part of them grows
+with the batch. Of all these moments only those matter that are the worst one for some batch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from hotlap.planner.layers import Moment
+from hotlap.planner.tallies import ROUNDED_TO, place_of, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+BATCHES = (2, 4)
+
+
+def worst_moments(model: nn.Module, step: Callable[[int], None]) -> tuple[Moment, ...]:
+    """Of a step that is run for a batch of this size; none where its operations depend on it."""
+    small, large = BATCHES
+    own = {place_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    before, after = (_history(lambda n=n: step(n), own) for n in BATCHES)  # type: ignore[misc]
+    if len(before) != len(after):
+        return ()
+    moments = []
+    for few, many in zip(before, after, strict=True):
+        per_sample = (many - few) / (large - small)
+        moments.append(Moment(per_sample, few - per_sample * small))
+    return _outermost(moments)
+
+
+def checkpointed(blocks: Sequence[nn.Module]) -> None:
+    """Let blocks keep their inputs alone, for as long as this process lives."""
+    from torch.utils.checkpoint import checkpoint
+
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def again(*args: Any, **kwargs: Any) -> Any:
+            # Fake tensors have no random numbers to be kept.
+            return checkpoint(
+                forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs
+            )
+
+        return again
+
+    for block in blocks:
+        block.forward = wrap(block.forward)
+
+
+def _history(run: Callable[[], None], own: Set[int]) -> list[int]:
+    """Bytes alive after each operation, but for storages that are the model's own."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    sizes: dict[int, int] = {}
+    history: list[int] = []
+    alive = [0]
+
+    def gone(place: int) -> None:
+        alive[0] -= sizes.pop(place)
+
+    def came(tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        place = place_of(tensor)
+        if place not in sizes and place not in own:
+            sizes[place] = -(-storage.nbytes() // ROUNDED_TO) * ROUNDED_TO
+            alive[0] += sizes[place]
+            weakref.finalize(storage, gone, place).atexit = False
+
+    class Watcher(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            made = func(*args, **(kwargs or {}))
+            for tensor in tensors_in(made):
+                came(tensor)
+            history.append(alive[0])
+            return made
+
+    with Watcher():
+        run()
+    return history
+
+
+def _outermost(moments: Sequence[Moment]) -> tuple[Moment, ...]:
+    """The upper hull: each is the worst moment for some batch, the largest batches last."""
+    hull: list[Moment] = []
+    for one in sorted(set(moments), key=lambda m: (m.per_sample_bytes, m.fixed_bytes)):
+        while hull and hull[-1].fixed_bytes <= one.fixed_bytes:
+            hull.pop()
+        while len(hull) > 1 and _is_below(hull[-2], hull[-1], one):
+            hull.pop()
+        hull.append(one)
+    return tuple(hull)
+
+
+def _is_below(left: Moment, middle: Moment, right: Moment) -> bool:
+    """Whether another is worse than the middle one at every batch."""
+    run = right.per_sample_bytes - left.per_sample_bytes
+    rise = right.fixed_bytes - left.fixed_bytes
+    line = left.fixed_bytes + rise * (middle.per_sample_bytes - left.per_sample_bytes) / run
+    return middle.fixed_bytes <= line
