@@ -85,7 +85,7 @@ def torch_jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> di
     def send(name: str, gpu: str, *words: str) -> Submitted:
         return submit(cluster, folders[name], gpu, *words)
 
-    names = ("plain", "torchrun", "names that do not resolve", "training", "chronometer")
+    names = ("plain", "torchrun", "names that do not resolve", "training")
     folders = {name: tmp_path_factory.mktemp(name) for name in names}
     prepare_text(TESTS.parent / "LICENSE", folders["training"] / "tokens")
     profile = folders["names that do not resolve"] / "mini.toml"
@@ -95,15 +95,11 @@ def torch_jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> di
     torchrun = (sys.executable, "-m", "torch.distributed.run", RANK)
     elsewhere = (*two_nodes, "--cluster", str(profile), RANK)
     train = (*HOTLAP, "train", str(TESTS / "trainer/tiny.toml"), "batch=2")
-    script = str(TESTS / "scripts" / "plain.py")
     return {
         "plain": send("plain", "v100", *two_nodes, RANK),
         "torchrun": send("torchrun", "v100", *two_nodes, *torchrun),
         "names that do not resolve": send("names that do not resolve", "h100", *elsewhere),
         "training": send("training", "a100", *two_nodes, *train),
-        "chronometer": send(
-            "chronometer", "a100", "--gpus", "2", "--hours", "0.1", "--time", script
-        ),
     }
 
 
@@ -130,16 +126,6 @@ def test_a_training_of_the_reference_trainer_runs_over_two_nodes(
     assert [one["host"] for one in run["ranks"]] == ["a1", "a1", "a2", "a2"]
     assert len(run["loss"]) == 20
     assert run["machine"]["slurm_job"] == job.id
-
-
-def test_the_chronometer_as_a_job_of_two_ranks_brings_its_run_back(
-    torch_jobs: dict[str, Submitted],
-) -> None:
-    job = torch_jobs["chronometer"]
-    assert job.wait() == "COMPLETED", job.text("err")
-    (run,) = runs(job.folder.parents[2])
-    assert run["status"] == "ok"
-    assert "hotlap:" in job.text("err")
 
 
 def runs(folder: Path) -> list[dict[str, Any]]:

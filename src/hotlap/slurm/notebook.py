@@ -91,16 +91,17 @@ def submit(
     directives: Sequence[str] = (),
     requeue: bool = False,
     measure: str | None = None,
+    measure_options: Sequence[str] = (),
     runs_dir: str | Path | None = None,
 ) -> list[Job]:
     """Send each command with each number of GPUs; the jobs, in that order.
 
     A command is one text, as it would be typed. The rest is as the options of `hotlap submit`;
-    `measure` is 'time' or 'tune'.
+    `measure` is 'time' or 'tune', and `measure_options` that command's own.
     """
     from hotlap.records.job import Ask, Requeue, Surroundings
     from hotlap.records.store import default_runs_dir
-    from hotlap.slurm.build import Wish, build
+    from hotlap.slurm.build import Wish, build_all
     from hotlap.slurm.here import cluster_meant, is_here
     from hotlap.slurm.rights import own_rights
     from hotlap.slurm.send import send
@@ -118,15 +119,14 @@ def submit(
         directives=tuple(directives),
         requeue=Requeue() if requeue else None,
         measure=measure,
+        measure_options=tuple(measure_options),
     )
     meant = cluster_meant(cluster)
     rights = own_rights() if is_here(meant) else None
     texts = [commands] if isinstance(commands, str) else list(commands)
     counts = [gpus] if isinstance(gpus, int) else list(gpus)
-    requests = [
-        build(meant, wanted, shlex.split(text), n, rights)[0] for text in texts for n in counts
-    ]
-    return [send(request, meant.name) for request in requests]
+    jobs = build_all(meant, wanted, [shlex.split(text) for text in texts], counts, rights)
+    return [send(ways[0], meant.name) for ways in jobs]
 
 
 def queue(every_s: float | None = None) -> QueueView | None:
