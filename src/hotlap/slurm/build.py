@@ -101,6 +101,8 @@ def _request(
             **around.environment,
         },
     )
+    if around.venv is not None and not (wish.cwd / around.venv / "bin" / "activate").is_file():
+        raise UsageError(f"--venv is {around.venv!r}; there is no bin/activate in it")
     request = JobRequest(
         name=wish.name or default_name(command),
         command=_resolved(command, around, wish.cwd),
