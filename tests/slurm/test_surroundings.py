@@ -140,7 +140,9 @@ def test_a_clusters_own_settings_are_exported_and_a_users_come_first(
 ) -> None:
     profile = tmp_path / "mini.toml"
     hotlap(cluster, tmp_path, "clusters", "discover", "-o", str(profile))
-    nccl = '\n[environment]\nsource = "live"\nNCCL_SOCKET_IFNAME = "hsn0,hsn1"\nNCCL_DEBUG = "INFO"\n'
+    nccl = (
+        '\n[environment]\nsource = "live"\nNCCL_SOCKET_IFNAME = "hsn0,hsn1"\nNCCL_DEBUG = "INFO"\n'
+    )
     profile.write_text(profile.read_text() + nccl)
     words = ["--cluster", str(profile), *FIRST, "--gpus", "2", "--env", "NCCL_DEBUG=it's mine"]
     job = submit(cluster, tmp_path, "v100", *words, "--", sys.executable, "-c", SHOW)

@@ -200,8 +200,9 @@ def _add_surroundings(parser: argparse.ArgumentParser) -> None:
 def _add_job(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the job")
     group.add_argument("--name", help="(default: the script's)")
-    group.add_argument("--dry-run", action="store_true", help="print the very script, send nothing")
-    group.add_argument("--when", action="store_true", help="start times of the alternatives")
+    instead = group.add_mutually_exclusive_group()
+    instead.add_argument("--dry-run", action="store_true", help="print the script, send nothing")
+    instead.add_argument("--when", action="store_true", help="start times of the alternatives")
     group.add_argument("--commands", type=Path, metavar="FILE", help="several, one a line")
     group.add_argument("--array", metavar="0-9%%2", help="many tasks; $SLURM_ARRAY_TASK_ID tells")
     group.add_argument("--after", metavar="JOB", help="start when that one has ended well")

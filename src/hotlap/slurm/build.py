@@ -179,9 +179,11 @@ def _tuner_options(wish: Wish, folder: Path, n_nodes: int) -> Iterator[str]:
 
 
 def _array(text: str | None) -> str | None:
-    if text is not None and not re.fullmatch(
-        r"\d+(-\d+)?(:\d+)?(,\d+(-\d+)?(:\d+)?)*(%\d+)?", text
-    ):
+    if text is None:
+        return None
+    is_form = re.fullmatch(r"\d+(-\d+)?(:\d+)?(,\d+(-\d+)?(:\d+)?)*(%\d+)?", text)
+    spans = re.findall(r"(\d+)-(\d+)", text)
+    if not is_form or any(int(first) > int(last) for first, last in spans):
         raise UsageError(f"--array is {text!r}; a form as 0-9, 1,3,5 or 0-99%10 is expected")
     return text
 

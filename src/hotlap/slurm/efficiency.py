@@ -14,7 +14,8 @@ from hotlap.records.job import Efficiency
 from hotlap.records.run import Run
 from hotlap.records.store import RunStore
 from hotlap.slurm import programs
-from hotlap.slurm.forms import count_of, fields, parse_hours
+from hotlap.slurm.forms import count_of, parse_hours
+from hotlap.slurm.memory import remembered
 
 COLUMNS = (
     *("JobID", "State", "ElapsedRaw", "Timelimit", "AllocTRES", "TotalCPU", "MaxRSS"),
@@ -59,7 +60,9 @@ def efficiency(number: str, store: RunStore) -> Efficiency:
 def _from_accounts(number: str) -> Efficiency | None:
     words = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={number}"]
     done = programs.attempt([*words, f"--format={','.join(COLUMNS)}"])
-    rows = [_row(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
+    if done.returncode:
+        raise UsageError(programs.complaint(done))
+    rows = [_row(line) for line in done.stdout.splitlines()]
     rows = [row for row in rows if row.id.partition(".")[0] == number]
     return summed(number, rows) if any(row.is_job for row in rows) else None
 
@@ -113,10 +116,10 @@ def summed(number: str, rows: Sequence[_Row]) -> Efficiency:
 
 def _from_memory(number: str) -> Efficiency | None:
     """Of a cluster without accounts, as long as slurmctld remembers the job."""
-    done = programs.attempt(["scontrol", "--oneliner", "show", "job", number])
-    if done.returncode or not done.stdout.strip():
+    records = remembered(number)
+    if not records:
         return None
-    said = fields(done.stdout.splitlines()[0])
+    said = records[0]
     tres = said.get("TRES", said.get("AllocTRES", ""))
     return Efficiency(
         job=number,
