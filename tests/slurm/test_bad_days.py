@@ -1,4 +1,4 @@
-"""What can go wrong around Slurm: answers that are lost, damaged files, a controller that is away."""
+"""What can go wrong around Slurm: lost answers, damaged files, a controller that is away."""
 
 from __future__ import annotations
 
