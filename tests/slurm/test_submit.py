@@ -268,12 +268,16 @@ def test_waiting_jobs_have_their_reason_and_priority_in_words(
     first, second = jobs
     wait_for(lambda: first.state() == "RUNNING", "the first", 30)
     wait_for(lambda: second.shown()["Reason"] in ("Resources", "Priority"), "the reason", 30)
+    # The scheduler estimates when the second may start once it has looked at the whole queue.
+    wait_for(lambda: second.shown()["StartTime"] != "Unknown", "an estimate", 60)
     result = tmp_path / "queue.json"
     told = hotlap(cluster, tmp_path, "queue", "--json", str(result))
     found = {job["id"]: job for job in json.loads(result.read_text())}
     assert (found[first.id]["state"], found[first.id]["gpus"]) == ("RUNNING", 16)
     assert found[second.id]["state"] == "PENDING"
     assert found[second.id]["factors"]["QoS"] > 0
+    assert found[second.id]["start"] >= first.shown()["EndTime"]
+    assert f"priority {found[second.id]['priority']}: " in told.stdout
     assert "waits for nodes to be free" in told.stdout or "others are before it" in told.stdout
     assert "for its QoS" in told.stdout
     gone = hotlap(cluster, tmp_path, "cancel", "queue test")
