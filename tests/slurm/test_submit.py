@@ -299,6 +299,16 @@ def test_a_cluster_without_accounts_is_good_enough(cluster: Cluster, tmp_path: P
     assert job.wait() == "COMPLETED", job.text("err")
     followed = hotlap(cluster, tmp_path, "logs", job.id, "-f", "--out", env=poor)
     assert json.loads(followed.stdout)["argv"] == []
+    told = hotlap(cluster, tmp_path, "efficiency", job.id, env=poor)
+    assert told.stdout.startswith(f"job {job.id} (show_task): done\n")
+    assert "note: this cluster keeps no accounts: cores" in told.stdout
+    lines = (cluster.state / "slurm.conf").read_text().splitlines()
+    config = tmp_path / "slurm.conf"
+    config.write_text("\n".join(one for one in lines if not one.startswith("AccountingStorage")))
+    disabled = {"SLURM_CONF": str(config)}
+    told = hotlap(cluster, tmp_path, "efficiency", job.id, env=disabled)
+    assert "accounting storage is disabled: cores, memory" in told.stdout
+    assert hotlap(cluster, tmp_path, "queue", env=disabled).returncode == 0
     profile = hotlap(cluster, tmp_path, "clusters", "discover", env=poor)
     assert "[partitions.gpu_p6]" in profile.stdout
     assert "[qos" not in profile.stdout

@@ -79,6 +79,13 @@ def test_logs_of_an_array_are_found_by_number_name_and_pattern_and_followed(
     assert show(f"{job.id}_5", "--out") == "out 5\n"
     for word in (job.id, "sweep of two", "sweep*", "last"):
         assert show(word, "--search", "err 3").endswith("_3 sweep of two err:3: err 3\n"), word
+    assert f"hotlap: job {job.id}_5 on h" in show(f"{job.id}_5", "--err")
+    whole = hotlap(cluster, tmp_path, "efficiency", job.id)
+    assert f"{job.id} is an array of jobs: name one of its tasks, as {job.id}_" in whole.stderr
+    assert (
+        f"job {job.id}_3 (sweep of two)"
+        in hotlap(cluster, tmp_path, "efficiency", f"{job.id}_3").stdout
+    )
     both = show("sweep*")
     assert [line for line in both.splitlines() if line.startswith("==>")] == [
         f"==> {job.id}_{task} sweep of two {kind}" for task in (3, 5) for kind in ("out", "err")

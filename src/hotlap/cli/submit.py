@@ -204,7 +204,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     instead.add_argument("--dry-run", action="store_true", help="print the script, send nothing")
     instead.add_argument("--when", action="store_true", help="start times of the alternatives")
     group.add_argument("--commands", type=Path, metavar="FILE", help="several, one a line")
-    group.add_argument("--array", metavar="0-9%%2", help="many tasks; $SLURM_ARRAY_TASK_ID tells")
+    group.add_argument("--array", metavar="0-9%2", help="many tasks; $SLURM_ARRAY_TASK_ID tells")
     group.add_argument("--after", metavar="JOB", help="start when that one has ended well")
     group.add_argument("--mail", metavar="ADDRESS")
     group.add_argument("--directive", action="append", default=[], metavar="--OPTION[=VALUE]")

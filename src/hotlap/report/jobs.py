@@ -80,7 +80,7 @@ def _settings(request: JobRequest) -> str:
 
 def render_starts(starts: Sequence[tuple[JobRequest, str | None, str]]) -> str:
     """The alternatives, the soonest first."""
-    lines = [f"  {'starts':<21}{'hours':>6}  {'partition':<18}{'QoS':<20}{'at most':<20}"]
+    lines = [f"  {'starts':<21}{'hours':>6}  {'partition':<18}{'QoS':<20}at most"]
     ordered = sorted(starts, key=lambda one: (one[1] is None, one[1] or ""))
     for request, at, said in ordered:
         wanted = request.resources

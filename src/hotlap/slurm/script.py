@@ -134,7 +134,8 @@ def _launch(request: JobRequest) -> Iterator[str]:
     words = filter(None, (bash_words(request.before), _launcher(request)))
     yield f"launch=({' '.join(words)})"
     yield f"command=({bash_words(_command(request))})"
-    yield 'echo "hotlap: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST" >&2'
+    number = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if request.array else "$SLURM_JOB_ID"
+    yield f'echo "hotlap: job {number} on $SLURM_JOB_NODELIST" >&2'
     if request.requeue:
         yield from ending(request)
     else:

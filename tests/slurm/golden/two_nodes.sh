@@ -50,5 +50,5 @@ launch=(srun --kill-on-bad-exit=1 --cpu-bind=cores bash -c 'export RANK=$SLURM_P
 export LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=4
 exec "$@"' task)
 command=(python train.py --lr 0.1)
-echo "hotlap: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST" >&2
+echo "hotlap: job ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID on $SLURM_JOB_NODELIST" >&2
 exec "${launch[@]}" "${command[@]}"
