@@ -18,10 +18,17 @@ import pytest
 from slurm_cluster import Cluster
 from submitting import Submitted, hotlap, submit
 
-SHOW = (
-    "import json, os, sys; print(json.dumps({'argv': sys.argv[1:], 'prefix': sys.prefix, "
-    "'cwd': os.getcwd(), **os.environ}))"
+NAMES = (
+    *("TOOL", "TOOL_PATH", "LOADEDMODULES", "VIRTUAL_ENV", "CONDA_WORDS", "APPTAINER_WORDS"),
+    *("NCCL_SOCKET_IFNAME", "NCCL_DEBUG"),
 )
+SHOW = f"""
+import json, os, sys
+found = {{name: os.environ.get(name) for name in {NAMES}}}
+found |= {{"argv": sys.argv[1:], "prefix": sys.prefix, "cwd": os.getcwd()}}
+# In one short write, so that the lines of several ranks do not mix.
+os.write(1, (json.dumps(found) + chr(10)).encode())
+"""
 TOOL = """#%Module
 setenv TOOL {it's the module's}
 prepend-path TOOL_PATH /tools/bin
