@@ -16,6 +16,7 @@ PACKAGES = {
     "slurmdbd": "slurmdbd",
     "munge": "munged",
     "mariadb-server": "mariadbd",
+    "environment-modules": "modulecmd",
 }
 """Debian's, each with a program by which to see that it is there."""
 

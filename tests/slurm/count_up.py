@@ -18,7 +18,8 @@ told: list[str] = []
 
 
 def work() -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    for one in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(one, signal.SIG_DFL)
     while True:
         time.sleep(1)
 
@@ -26,6 +27,7 @@ def work() -> None:
 def main() -> int:
     file, goal = Path(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGUSR1, lambda *_: told.append("USR1"))
+    signal.signal(signal.SIGTERM, lambda *_: told.append("TERM"))  # as torchrun passes it on
     worker = multiprocessing.get_context("fork").Process(target=work, daemon=True)
     worker.start()
     n = int(file.read_text()) if file.exists() else 0

@@ -184,3 +184,20 @@ def test_what_is_second_hand_is_said_to_be() -> None:
     assert "second-hand" not in render_cluster(sure, flatten(sure))
     assert "second-hand" in render_cluster(doubtful, flatten(doubtful))
     assert parse_profile(to_toml(doubtful), "again.toml").sources == doubtful.sources
+
+
+@pytest.mark.parametrize("name", ["lumi", "perlmutter"])
+def test_the_network_settings_that_a_centre_documents_are_in_its_jobs_and_have_a_source(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.chdir(tmp_path)
+    cluster = find_cluster(name)
+    assert any(key.startswith("NCCL_") for key in cluster.environment)
+    words = ["submit", "--dry-run", "--cluster", name, "--hours", "1", "--gpus", "16"]
+    assert main([*words, "--env", "NCCL_SOCKET_IFNAME=mine0", "true"]) == 0
+    script = capsys.readouterr().out.splitlines()
+    for key, value in cluster.environment.items():
+        expected = "mine0" if key == "NCCL_SOCKET_IFNAME" else value
+        assert f"export {key}={expected}" in script
+        assert cluster.sources[cluster.provenance[f"environment.{key}"]].confirmed

@@ -49,6 +49,8 @@ def jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     free = ("--qos", "qos_gpu-free", *TWO_RANKS, *LONG)
     found["preempted"] = send("preempted training", "h100", *free, *TRAIN)
     found["plain"] = send("plain", "v100", *ONE_MINUTE, COUNT, "state", "90")
+    torchrun = ("--", sys.executable, "-m", "torch.distributed.run", COUNT, "state", "90")
+    found["torchrun"] = send("torchrun", "v100", *ONE_MINUTE, *torchrun)
     array = ("--array", "0-1", *ONE_MINUTE, COUNT, "state", "90")
     found["array"] = send("array", "a100", *array)
     # One rank of two: srun ends the other, which must not look as if it had been told to leave.
@@ -107,8 +109,9 @@ def assert_same_training(job: Submitted, whole: Submitted) -> None:
     assert losses(job) == expected
 
 
-def test_a_plain_command_is_told_without_its_workers_and_goes_on(jobs: Jobs) -> None:
-    job = jobs["plain"]
+@pytest.mark.parametrize("way", ["plain", "torchrun"])
+def test_a_plain_command_is_told_without_its_workers_and_goes_on(jobs: Jobs, way: str) -> None:
+    job = jobs[way]
     assert job.wait(ENOUGH_S) == "COMPLETED", job.text("err")
     check_counted(job.text())
 

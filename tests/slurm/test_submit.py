@@ -85,7 +85,7 @@ def torch_jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> di
     def send(name: str, gpu: str, *words: str) -> Submitted:
         return submit(cluster, folders[name], gpu, *words)
 
-    names = ("plain", "torchrun", "names that do not resolve", "training", "chronometer")
+    names = ("plain", "torchrun", "names that do not resolve", "training")
     folders = {name: tmp_path_factory.mktemp(name) for name in names}
     prepare_text(TESTS.parent / "LICENSE", folders["training"] / "tokens")
     profile = folders["names that do not resolve"] / "mini.toml"
@@ -95,15 +95,11 @@ def torch_jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> di
     torchrun = (sys.executable, "-m", "torch.distributed.run", RANK)
     elsewhere = (*two_nodes, "--cluster", str(profile), RANK)
     train = (*HOTLAP, "train", str(TESTS / "trainer/tiny.toml"), "batch=2")
-    script = str(TESTS / "scripts" / "plain.py")
     return {
         "plain": send("plain", "v100", *two_nodes, RANK),
         "torchrun": send("torchrun", "v100", *two_nodes, *torchrun),
         "names that do not resolve": send("names that do not resolve", "h100", *elsewhere),
         "training": send("training", "a100", *two_nodes, *train),
-        "chronometer": send(
-            "chronometer", "a100", "--gpus", "2", "--hours", "0.1", "--time", script
-        ),
     }
 
 
@@ -130,16 +126,6 @@ def test_a_training_of_the_reference_trainer_runs_over_two_nodes(
     assert [one["host"] for one in run["ranks"]] == ["a1", "a1", "a2", "a2"]
     assert len(run["loss"]) == 20
     assert run["machine"]["slurm_job"] == job.id
-
-
-def test_the_chronometer_as_a_job_of_two_ranks_brings_its_run_back(
-    torch_jobs: dict[str, Submitted],
-) -> None:
-    job = torch_jobs["chronometer"]
-    assert job.wait() == "COMPLETED", job.text("err")
-    (run,) = runs(job.folder.parents[2])
-    assert run["status"] == "ok"
-    assert "hotlap:" in job.text("err")
 
 
 def runs(folder: Path) -> list[dict[str, Any]]:
@@ -282,12 +268,16 @@ def test_waiting_jobs_have_their_reason_and_priority_in_words(
     first, second = jobs
     wait_for(lambda: first.state() == "RUNNING", "the first", 30)
     wait_for(lambda: second.shown()["Reason"] in ("Resources", "Priority"), "the reason", 30)
+    # The scheduler estimates when the second may start once it has looked at the whole queue.
+    wait_for(lambda: second.shown()["StartTime"] != "Unknown", "an estimate", 60)
     result = tmp_path / "queue.json"
     told = hotlap(cluster, tmp_path, "queue", "--json", str(result))
     found = {job["id"]: job for job in json.loads(result.read_text())}
     assert (found[first.id]["state"], found[first.id]["gpus"]) == ("RUNNING", 16)
     assert found[second.id]["state"] == "PENDING"
     assert found[second.id]["factors"]["QoS"] > 0
+    assert found[second.id]["start"] >= first.shown()["EndTime"]
+    assert f"priority {found[second.id]['priority']}: " in told.stdout
     assert "waits for nodes to be free" in told.stdout or "others are before it" in told.stdout
     assert "for its QoS" in told.stdout
     gone = hotlap(cluster, tmp_path, "cancel", "queue test")
@@ -309,6 +299,16 @@ def test_a_cluster_without_accounts_is_good_enough(cluster: Cluster, tmp_path: P
     assert job.wait() == "COMPLETED", job.text("err")
     followed = hotlap(cluster, tmp_path, "logs", job.id, "-f", "--out", env=poor)
     assert json.loads(followed.stdout)["argv"] == []
+    told = hotlap(cluster, tmp_path, "efficiency", job.id, env=poor)
+    assert told.stdout.startswith(f"job {job.id} (show_task): done\n")
+    assert "note: this cluster keeps no accounts: cores" in told.stdout
+    lines = (cluster.state / "slurm.conf").read_text().splitlines()
+    config = tmp_path / "slurm.conf"
+    config.write_text("\n".join(one for one in lines if not one.startswith("AccountingStorage")))
+    disabled = {"SLURM_CONF": str(config)}
+    told = hotlap(cluster, tmp_path, "efficiency", job.id, env=disabled)
+    assert "accounting storage is disabled: cores, memory" in told.stdout
+    assert hotlap(cluster, tmp_path, "queue", env=disabled).returncode == 0
     profile = hotlap(cluster, tmp_path, "clusters", "discover", env=poor)
     assert "[partitions.gpu_p6]" in profile.stdout
     assert "[qos" not in profile.stdout
@@ -331,11 +331,12 @@ def test_where_there_is_no_slurm_every_command_says_so_and_a_dry_run_works(
         "5",
         "true",
     ]
-    for words in (ask, ["queue"], ["logs", "3"], ["cancel", "3"], ["clusters", "check", "lumi"]):
+    others = (["queue"], ["logs", "3"], ["cancel", "3"], ["efficiency", "3"], ["cancel", "x*"])
+    for words in (ask, [*ask[:-1], "--when", "true"], *others, ["clusters", "check", "lumi"]):
         assert main(words) == 2
         said = capsys.readouterr().err.splitlines()[-1]
         assert said.startswith("hotlap: ")
-        assert "no Slurm here" in said or "no job '3' was sent from here" in said
+        assert "no Slurm here" in said
     assert main(["submit", "--hours", "1", "true"]) == 2
     assert "name one with --cluster" in capsys.readouterr().err
     assert main([ask[0], "--dry-run", *ask[1:]]) == 0

@@ -78,3 +78,15 @@ def test_a_folder_that_is_too_much_to_copy_is_one_sentence(
     with pytest.raises(UsageError, match=r"holds too much for a copy of it .* --in-place"):
         copy.__enter__()
     assert not copy.folder.exists()
+
+
+def test_a_copy_below_the_folder_itself_is_not_copied_again(tmp_path: Path) -> None:
+    below = tmp_path / "runs" / "jobs"
+    below.mkdir(parents=True)
+    (tmp_path / "train.py").write_text("pass")
+    with Scratch(tmp_path, below) as copy:
+        assert copy.folder.is_relative_to(below)
+        assert sorted(path.name for path in copy.folder.rglob("*")) == ["jobs", "runs", "train.py"]
+    assert list(below.iterdir()) == []
+    with pytest.raises(UsageError, match="--scratch /nonexistent cannot be used"):
+        Scratch(tmp_path, Path("/nonexistent")).__enter__()

@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"hotlap: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         # The reader of our output has left (`hotlap runs | head`): so do we.
         sys.stderr.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
     """Submit, or say what would be submitted; the exit code."""
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
-    from hotlap.slurm.build import build, read_commands
+    from hotlap.slurm.build import build_all, read_commands
     from hotlap.slurm.here import cluster_meant, is_here
     from hotlap.slurm.rights import own_rights
 
@@ -31,11 +32,7 @@ def main(argv: Sequence[str]) -> int:
     rights = own_rights() if is_here(cluster) else None
     wish = _wish(arguments)
     commands = read_commands(arguments.commands) if arguments.commands else [arguments.command]
-    jobs = [
-        build(cluster, wish, command, gpus, rights)
-        for command in commands
-        for gpus in arguments.gpus
-    ]
+    jobs = build_all(cluster, wish, commands, arguments.gpus, rights)
     if arguments.dry_run:
         return _dry_run([ways[0] for ways in jobs])
     if arguments.when:
@@ -123,8 +120,30 @@ def _wish(arguments: argparse.Namespace) -> Wish:
         mail=arguments.mail,
         directives=tuple(arguments.directive),
         requeue=requeue if arguments.requeue else None,
-        measure="tune" if arguments.tune else "time" if arguments.time else None,
+        measure=_measure(arguments),
+        measure_options=_measure_options(arguments),
     )
+
+
+def _measure(arguments: argparse.Namespace) -> str | None:
+    return "tune" if arguments.tune else "time" if arguments.time else None
+
+
+def _measure_options(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What is wrong with them is said now, and not when the job has waited its time."""
+    measure = _measure(arguments)
+    try:
+        words = shlex.split(arguments.options)
+    except ValueError as error:
+        raise UsageError(f"--options is {arguments.options!r}: {error}") from None
+    if words and measure is None:
+        raise UsageError("--options are those of --tune or --time, and neither was given")
+    from hotlap.cli import time, tune
+
+    parse = {"tune": tune.parse, "time": time.parse}
+    if measure is not None:
+        parse[measure]([*words, "--", "command"])
+    return tuple(words)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -181,10 +200,11 @@ def _add_surroundings(parser: argparse.ArgumentParser) -> None:
 def _add_job(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the job")
     group.add_argument("--name", help="(default: the script's)")
-    group.add_argument("--dry-run", action="store_true", help="print the very script, send nothing")
-    group.add_argument("--when", action="store_true", help="start times of the alternatives")
+    instead = group.add_mutually_exclusive_group()
+    instead.add_argument("--dry-run", action="store_true", help="print the script, send nothing")
+    instead.add_argument("--when", action="store_true", help="start times of the alternatives")
     group.add_argument("--commands", type=Path, metavar="FILE", help="several, one a line")
-    group.add_argument("--array", metavar="0-9%%2", help="many tasks; $SLURM_ARRAY_TASK_ID tells")
+    group.add_argument("--array", metavar="0-9%2", help="many tasks; $SLURM_ARRAY_TASK_ID tells")
     group.add_argument("--after", metavar="JOB", help="start when that one has ended well")
     group.add_argument("--mail", metavar="ADDRESS")
     group.add_argument("--directive", action="append", default=[], metavar="--OPTION[=VALUE]")
@@ -194,6 +214,9 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     measure = group.add_mutually_exclusive_group()
     measure.add_argument("--tune", action="store_true", help="`hotlap tune` the command there")
     measure.add_argument("--time", action="store_true", help="`hotlap time` the command there")
+    group.add_argument(
+        "--options", default="", metavar="TEXT", help="of --tune or --time, as '--budget 30'"
+    )
     group.add_argument("--quiet", action="store_true", help="print the job's number only")
 
 

@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str]) -> int:
     """Climb; 0 when it came to its end, 130 when it was interrupted."""
-    arguments = _parse(argv)
+    arguments = parse(argv)
     try:
         return _tune(arguments)
     except KeyboardInterrupt:
@@ -44,6 +44,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         lever_files=tuple(str(Path(file).resolve()) for file in arguments.lever_file),
         in_place=arguments.in_place,
+        scratch_dir=arguments.scratch,
         fresh=arguments.fresh,
     )
     display = Display(arguments.quiet)
@@ -139,7 +140,8 @@ def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options and the command."""
     parser = options.Parser(
         prog="hotlap tune",
         usage="hotlap tune [options] [--] COMMAND …",
@@ -193,6 +195,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--lever-file", action="append", default=[], metavar="FILE", help="further levers of yours"
     )
     parser.add_argument("--in-place", action="store_true", help="run trials here, not in a copy")
+    parser.add_argument(
+        "--scratch", type=Path, metavar="DIR", help="where the copy is made; all nodes must see it"
+    )
     parser.add_argument("--fresh", action="store_true", help="do not resume an interrupted climb")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     options.add_json(parser)

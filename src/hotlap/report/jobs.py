@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from hotlap.records.job import Job, JobRequest, Resources
 from hotlap.report.terminal import command_text, quantity
@@ -63,13 +64,23 @@ def render_sent(job: Job) -> str:
         f"  out     {job.request.folder}/{pattern}.out\n"
         f"  err     {job.request.folder}/{pattern}.err\n"
         f"  script  {job.request.folder}/job.sh\n"
+        f"{_settings(job.request)}"
         f"  next    hotlap queue; hotlap logs {job.id} -f; hotlap cancel {job.id}"
     )
 
 
+def _settings(request: JobRequest) -> str:
+    """Where a tuner's job writes what it found."""
+    words = request.before
+    if "tune" not in words[:4]:
+        return ""
+    name = words[words.index("--output") + 1] if "--output" in words else "hotlap.toml"
+    return f"  levers  {Path(request.cwd) / name}\n"
+
+
 def render_starts(starts: Sequence[tuple[JobRequest, str | None, str]]) -> str:
     """The alternatives, the soonest first."""
-    lines = [f"  {'starts':<21}{'hours':>6}  {'partition':<18}{'QoS':<20}{'at most':<20}"]
+    lines = [f"  {'starts':<21}{'hours':>6}  {'partition':<18}{'QoS':<20}at most"]
     ordered = sorted(starts, key=lambda one: (one[1] is None, one[1] or ""))
     for request, at, said in ordered:
         wanted = request.resources

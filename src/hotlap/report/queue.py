@@ -22,7 +22,8 @@ def render_queue(jobs: Sequence[QueuedJob]) -> str:
         if job.factors:
             lines.append(f"{'':>12}{_priority(job)}")
     used = sum(job.gpu_hours for job in jobs)
-    lines.append(f"{len(jobs)} jobs, {quantity(used)} GPU hours used so far")
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    lines.append(f"{count}, {quantity(used)} GPU hours used so far")
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ requeue.py       the part of it that lets a training come back
 send.py          submit, and when it would start
 own_jobs.py      the queue
 states.py        Slurm's states and reasons in words
+memory.py        what slurmctld remembers of a job
 find.py          which jobs a user means, and where they write
 follow.py        what they print
 efficiency.py    what a job made of what it had

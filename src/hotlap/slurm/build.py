@@ -6,7 +6,7 @@ import re
 import secrets
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,6 +22,11 @@ BY_NODE = ("torchrun", "accelerate", "deepspeed")
 BY_THEMSELVES = ("srun", "mpirun", "mpiexec")
 FOLDER = "jobs"
 """Below the folder of Runs."""
+SETTINGS = "hotlap.toml"
+TUNER_MIN = 15.0
+"""What the tuner takes by itself."""
+TUNER_SHARE = 0.8
+"""Of a job's time: a climb that has begun a trial ends it, and shows its ladder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,25 @@ class Wish:
     requeue: Requeue | None = None
     measure: str | None = None
     """'time' or 'tune': the chronometer or the tuner as a job."""
+    measure_options: tuple[str, ...] = ()
+    """Of that command's own, as '--budget', '30'."""
+    is_one_of_many: bool = False
+    """Whether the same submission sends further jobs."""
 
 
-def build(
+def build_all(
+    cluster: Cluster,
+    wish: Wish,
+    commands: Sequence[Sequence[str]],
+    counts: Sequence[int],
+    rights: Rights | None,
+) -> list[list[JobRequest]]:
+    """One job for each command with each number of GPUs, in every way that it can run."""
+    wish = replace(wish, is_one_of_many=len(commands) * len(counts) > 1)
+    return [_build(cluster, wish, command, n, rights) for command in commands for n in counts]
+
+
+def _build(
     cluster: Cluster, wish: Wish, command: Sequence[str], gpus: int, rights: Rights | None
 ) -> list[JobRequest]:
     """The job in every way that it can run, the best first."""
@@ -80,6 +101,8 @@ def _request(
             **around.environment,
         },
     )
+    if around.venv is not None and not (wish.cwd / around.venv / "bin" / "activate").is_file():
+        raise UsageError(f"--venv is {around.venv!r}; there is no bin/activate in it")
     request = JobRequest(
         name=wish.name or default_name(command),
         command=_resolved(command, around, wish.cwd),
@@ -88,7 +111,7 @@ def _request(
         resources=resources,
         surroundings=around,
         launcher=launcher,
-        before=_before(wish, around),
+        before=_before(wish, around, folder, resources.nodes),
         array=_array(wish.array),
         after=_after(wish.after),
         mail=wish.mail,
@@ -131,19 +154,36 @@ def _python(around: Surroundings) -> str:
     return "python" if brings_its_own else sys.executable
 
 
-def _before(wish: Wish, around: Surroundings) -> tuple[str, ...]:
+def _before(wish: Wish, around: Surroundings, folder: Path, n_nodes: int) -> tuple[str, ...]:
     if wish.measure is None:
         return ()
     if around.container is not None:
         raise UsageError(f"--{wish.measure} needs hotlap beside torch; --container hides it")
-    python = _python(around)
-    return (python, "-m", "hotlap", wish.measure, "--runs-dir", str(wish.runs_dir), "--")
+    words = [_python(around), "-m", "hotlap", wish.measure, "--runs-dir", str(wish.runs_dir)]
+    if wish.measure == "tune":
+        words += _tuner_options(wish, folder, n_nodes)
+    return (*words, *wish.measure_options, "--")
+
+
+def _tuner_options(wish: Wish, folder: Path, n_nodes: int) -> Iterator[str]:
+    """What ends the climb before the job's limit, and keeps its settings from other jobs'."""
+    if wish.array is not None:
+        raise UsageError("--tune goes with one job: the tasks of an array would tune the same")
+    given = [word.partition("=")[0] for word in wish.measure_options]
+    if "--budget" not in given:
+        yield from ("--budget", f"{min(TUNER_MIN, 60 * wish.ask.hours * TUNER_SHARE):g}")
+    if "--output" not in given and wish.is_one_of_many:
+        yield from ("--output", str(folder / SETTINGS))
+    if "--scratch" not in given and n_nodes > 1:  # a node's own temporary folder is its own
+        yield from ("--scratch", str(folder))
 
 
 def _array(text: str | None) -> str | None:
-    if text is not None and not re.fullmatch(
-        r"\d+(-\d+)?(:\d+)?(,\d+(-\d+)?(:\d+)?)*(%\d+)?", text
-    ):
+    if text is None:
+        return None
+    is_form = re.fullmatch(r"\d+(-\d+)?(:\d+)?(,\d+(-\d+)?(:\d+)?)*(%\d+)?", text)
+    spans = re.findall(r"(\d+)-(\d+)", text)
+    if not is_form or any(int(first) > int(last) for first, last in spans):
         raise UsageError(f"--array is {text!r}; a form as 0-9, 1,3,5 or 0-99%10 is expected")
     return text
 

@@ -14,7 +14,8 @@ from hotlap.records.job import Efficiency
 from hotlap.records.run import Run
 from hotlap.records.store import RunStore
 from hotlap.slurm import programs
-from hotlap.slurm.forms import count_of, fields, parse_hours
+from hotlap.slurm.forms import count_of, parse_hours
+from hotlap.slurm.memory import remembered
 
 COLUMNS = (
     *("JobID", "State", "ElapsedRaw", "Timelimit", "AllocTRES", "TotalCPU", "MaxRSS"),
@@ -22,6 +23,7 @@ COLUMNS = (
 )
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 J_PER_KWH = 3.6e6
+NOT_YET = "it is not in the accounts yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +47,30 @@ class _Row:
 
 def efficiency(number: str, store: RunStore) -> Efficiency:
     """What is known of a job."""
-    found = _from_accounts(number) if programs.is_there("sacct") else None
-    found = found or _from_memory(number)
+    rows, away = _accounts(number)
+    found = summed(number, rows) if any(row.is_job for row in rows) else _from_memory(number, away)
     if found is None:
         raise UsageError(
             f"neither Slurm nor its accounts know a job {number}; `hotlap queue` lists yours, and "
-            "a task of an array is named as 12_3"
+            f"a task of an array is named as 12_3{f' ({away})' if away else ''}"
         )
     runs = [run for _, run in store.read_all() if not isinstance(run, RecordError)]
     return with_runs(found, [run for run in runs if run.machine.get("slurm_job") == found.job])
 
 
-def _from_accounts(number: str) -> Efficiency | None:
+def _accounts(number: str) -> tuple[list[_Row], str]:
+    """The lines of a job, and why there are none where the cluster keeps no accounts."""
+    if not programs.is_there("sacct"):
+        return [], "this cluster keeps no accounts"
     words = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={number}"]
     done = programs.attempt([*words, f"--format={','.join(COLUMNS)}"])
-    rows = [_row(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
-    rows = [row for row in rows if row.id.partition(".")[0] == number]
-    return summed(number, rows) if any(row.is_job for row in rows) else None
+    if done.returncode:
+        return [], programs.complaint(done)
+    rows = [_row(line) for line in done.stdout.splitlines()]
+    tasks = [row.id for row in rows if row.is_job and row.id.startswith(f"{number}_")]
+    if tasks:
+        raise UsageError(f"{number} is an array of jobs: name one of its tasks, as {tasks[0]}")
+    return [row for row in rows if row.id.partition(".")[0] == number], ""
 
 
 def _row(line: str) -> _Row:
@@ -111,12 +120,12 @@ def summed(number: str, rows: Sequence[_Row]) -> Efficiency:
     )
 
 
-def _from_memory(number: str) -> Efficiency | None:
+def _from_memory(number: str, away: str) -> Efficiency | None:
     """Of a cluster without accounts, as long as slurmctld remembers the job."""
-    done = programs.attempt(["scontrol", "--oneliner", "show", "job", number])
-    if done.returncode or not done.stdout.strip():
+    records = remembered(number)
+    if not records:
         return None
-    said = fields(done.stdout.splitlines()[0])
+    said = records[0]
     tres = said.get("TRES", said.get("AllocTRES", ""))
     return Efficiency(
         job=number,
@@ -130,7 +139,7 @@ def _from_memory(number: str) -> Efficiency | None:
         core_use=None,
         memory_gb=None,
         node_energy_kwh=None,
-        notes=("this cluster keeps no accounts: cores, memory and energy are unknown",),
+        notes=(f"{away or NOT_YET}: cores, memory and energy are unknown",),
     )
 
 

@@ -12,7 +12,7 @@ from hotlap.errors import RecordError, UsageError
 from hotlap.records.job import JOB_FILE, Job
 from hotlap.slurm import programs
 from hotlap.slurm.build import FOLDER
-from hotlap.slurm.forms import fields
+from hotlap.slurm.memory import remembered
 from hotlap.slurm.states import has_ended
 
 NUMBER = re.compile(r"\d+(_\d+)?")
@@ -36,9 +36,11 @@ def kept_jobs(runs_dir: Path) -> list[Job]:
 def _kept(runs_dir: Path) -> Iterator[Job]:
     for path in (runs_dir / FOLDER).glob(f"*/{JOB_FILE}"):
         try:
-            yield Job.read(path.parent)
+            job = Job.read(path.parent)
         except RecordError:
             continue
+        if job.id.isdigit():
+            yield job
 
 
 def find_logs(word: str, runs_dir: Path) -> list[Logs]:
@@ -47,10 +49,10 @@ def find_logs(word: str, runs_dir: Path) -> list[Logs]:
     if not found and NUMBER.fullmatch(word):
         found = _foreign(word)
     if not found:
-        raise UsageError(
-            f"no job '{word}' was sent from here, and Slurm knows none of that number; "
-            f"{_known(runs_dir)}"
-        )
+        other = "Slurm knows none of that number"
+        if not programs.is_there("scontrol"):
+            other = "there is no Slurm here that could know it"
+        raise UsageError(f"no job '{word}' was sent from here, and {other}; {_known(runs_dir)}")
     return found
 
 
@@ -96,10 +98,8 @@ def _foreign(number: str) -> list[Logs]:
     """Of a job that was not sent by hotlap, as long as Slurm remembers it."""
     if not programs.is_there("scontrol"):
         return []
-    done = programs.attempt(["scontrol", "--oneliner", "show", "job", number])
     found = []
-    for line in done.stdout.splitlines() if done.returncode == 0 else ():
-        said = fields(line)
+    for said in remembered(number):
         if said.get("StdOut"):
             task = said.get("ArrayTaskId", "")
             own = f"{said['ArrayJobId']}_{task}" if task.isdigit() else said["JobId"]
@@ -113,9 +113,7 @@ def state_of(number: str) -> str | None:
 
     Of an array, that of a task that is not over, as long as there is one.
     """
-    done = programs.attempt(["scontrol", "--oneliner", "show", "job", number])
-    lines = done.stdout.splitlines() if done.returncode == 0 else []
-    states = [fields(line).get("JobState", "") for line in lines]
+    states = [said.get("JobState", "") for said in remembered(number)]
     if not states and programs.is_there("sacct"):
         words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={number}"]
         states = programs.attempt([*words, "--format=State"]).stdout.splitlines()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from hotlap.errors import UsageError
 from hotlap.slurm.find import Logs, state_of
 from hotlap.slurm.states import has_ended
 
@@ -50,18 +51,18 @@ def follow(
     """Show what comes until the jobs are over; what is there already comes first."""
     places = dict.fromkeys((path for _, path in files), 0)
     waited_s = ASK_S
-    is_over = False
+    over = False
     while True:
         for heading, path in files:
             new = _after(path, places[path])
             if new:
                 places[path] += len(new)
                 show(heading, new)
-        if is_over:
+        if over:
             return
         if waited_s >= ASK_S:
             # One more look after the end: the last lines may come later than the news.
-            is_over = all(_is_over(number) for number in numbers)
+            over = all(map(is_over, numbers))
             waited_s = 0.0
         wait(POLL_S)
         waited_s += POLL_S
@@ -76,6 +77,13 @@ def _after(path: Path, place: int) -> bytes:
         return b""
 
 
-def _is_over(number: str) -> bool:
-    state = state_of(number)
+def is_over(number: str) -> bool:
+    """Whether no more will come of a job, or Slurm has forgotten it.
+
+    While Slurm does not answer, as long as it starts again, a job goes on.
+    """
+    try:
+        state = state_of(number)
+    except UsageError:
+        return False
     return state is None or has_ended(state)

@@ -11,14 +11,15 @@ Each returns an object that shows itself: nothing is printed in a loop. Where IP
 from __future__ import annotations
 
 import html
-import importlib.util
 import shlex
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hotlap.errors import UsageError
 from hotlap.records.job import Job, QueuedJob
 
 CELLS = ("job", "name", "state", "GPUs", "GPU hours", "start", "why it waits")
@@ -49,6 +50,19 @@ class QueueView:
         head = "".join(f"<th>{cell}</th>" for cell in CELLS)
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><tr>{head}</tr>{body}</table>"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What stood in the way of a view."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.text)}</p>"
 
 
 @dataclass(frozen=True)
@@ -91,16 +105,17 @@ def submit(
     directives: Sequence[str] = (),
     requeue: bool = False,
     measure: str | None = None,
+    measure_options: Sequence[str] = (),
     runs_dir: str | Path | None = None,
 ) -> list[Job]:
     """Send each command with each number of GPUs; the jobs, in that order.
 
     A command is one text, as it would be typed. The rest is as the options of `hotlap submit`;
-    `measure` is 'time' or 'tune'.
+    `measure` is 'time' or 'tune', and `measure_options` that command's own.
     """
     from hotlap.records.job import Ask, Requeue, Surroundings
     from hotlap.records.store import default_runs_dir
-    from hotlap.slurm.build import Wish, build
+    from hotlap.slurm.build import Wish, build_all
     from hotlap.slurm.here import cluster_meant, is_here
     from hotlap.slurm.rights import own_rights
     from hotlap.slurm.send import send
@@ -118,22 +133,21 @@ def submit(
         directives=tuple(directives),
         requeue=Requeue() if requeue else None,
         measure=measure,
+        measure_options=tuple(measure_options),
     )
     meant = cluster_meant(cluster)
     rights = own_rights() if is_here(meant) else None
     texts = [commands] if isinstance(commands, str) else list(commands)
     counts = [gpus] if isinstance(gpus, int) else list(gpus)
-    requests = [
-        build(meant, wanted, shlex.split(text), n, rights)[0] for text in texts for n in counts
-    ]
-    return [send(request, meant.name) for request in requests]
+    jobs = build_all(meant, wanted, [shlex.split(text) for text in texts], counts, rights)
+    return [send(ways[0], meant.name) for ways in jobs]
 
 
 def queue(every_s: float | None = None) -> QueueView | None:
     """The queue; with `every_s`, a table below this cell that renews itself until it is empty."""
     if every_s is None or not _is_notebook():
         return _queue_now()
-    renew(_queue_now, every_s, lambda view: bool(view.jobs))
+    renew("queue", _queue_now, every_s, lambda: bool(_queue_now().jobs))
     return None
 
 
@@ -153,9 +167,8 @@ def logs(
 ) -> LogView | None:
     """What a job printed, or the lines that hold a text; with `every_s`, as it comes."""
     from hotlap.records.store import default_runs_dir
-    from hotlap.slurm.find import find_logs, state_of
-    from hotlap.slurm.follow import read, streams
-    from hotlap.slurm.states import has_ended
+    from hotlap.slurm.find import find_logs
+    from hotlap.slurm.follow import is_over, read, streams
 
     word = job.id if isinstance(job, Job) else str(job)
     folder = Path(runs_dir or default_runs_dir()).absolute()
@@ -171,31 +184,45 @@ def logs(
     if every_s is None or not _is_notebook():
         return now()
     numbers = [one.id for one in find_logs(word, folder)]
-    renew(now, every_s, lambda _: not all(has_ended(state_of(n) or "") for n in numbers))
+    renew("logs", now, every_s, lambda: not all(map(is_over, numbers)))
     return None
 
 
 def _is_notebook() -> bool:
-    return importlib.util.find_spec("IPython") is not None
+    """Whether this is a kernel; IPython is not imported to find out."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+_renewed: dict[str, threading.Event] = {}
+"""By what is shown: an event that ends the thread that renews it."""
 
 
 def renew(
-    make: Callable[[], Any], every_s: float, goes_on: Callable[[Any], bool]
+    what: str, make: Callable[[], Any], every_s: float, goes_on: Callable[[], bool]
 ) -> threading.Thread:
-    """Show what `make` gives, and renew it in place from a thread as long as it goes on."""
+    """Show what `make` gives, and renew it in place from a thread as long as it goes on.
+
+    What the same function showed before stays as it is: its cell may be gone.
+    """
     from IPython.display import display
 
-    view = make()
-    handle = display(view, display_id=True)
-    pause = threading.Event()
+    if what in _renewed:
+        _renewed[what].set()
+    over = _renewed[what] = threading.Event()
+    handle = display(make(), display_id=True)
 
     def work() -> None:
-        latest = view
-        while goes_on(latest):
-            pause.wait(every_s)
-            latest = make()
-            handle.update(latest)
+        going = True
+        while going and not over.wait(every_s):
+            # Asked before the last look: what came in between is in it.
+            try:
+                going = goes_on()
+                view = make()
+            except UsageError as error:  # Slurm may answer again
+                view = Sentence(f"{error}")
+            handle.update(view)
 
-    thread = threading.Thread(target=work, name="hotlap display", daemon=True)
+    thread = threading.Thread(target=work, name=f"hotlap {what}", daemon=True)
     thread.start()
     return thread

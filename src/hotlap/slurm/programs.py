@@ -20,6 +20,10 @@ RANK_VARIABLES = (
 )
 
 
+class NoAnswer(UsageError):
+    """Slurm was asked, and what it did is not known."""
+
+
 def is_there(program: str = "sbatch") -> bool:
     """Whether a program of Slurm's can be run here."""
     return shutil.which(program) is not None
@@ -35,9 +39,10 @@ def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 
 
 def attempt(
-    words: Sequence[str], cwd: Path | None = None, timeout_s: float = TIMEOUT_S
+    words: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's programs to its end, whatever it says."""
+    timeout_s = timeout_s or TIMEOUT_S
     if not is_there(words[0]):
         raise UsageError(
             f"there is no Slurm here: the program {words[0]} was not found; run this on a login "
@@ -55,7 +60,7 @@ def attempt(
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
-        raise UsageError(
+        raise NoAnswer(
             f"Slurm does not answer: {words[0]} was given {timeout_s:g} s; try again later"
         ) from None
     except OSError as error:
@@ -66,9 +71,14 @@ def output(words: Sequence[str]) -> str:
     """What one of Slurm's programs prints; its own complaint where it fails."""
     done = attempt(words)
     if done.returncode:
-        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise UsageError(f"{words[0]} failed: {said}")
+        raise UsageError(complaint(done))
     return done.stdout
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """What a program that failed said of it."""
+    said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+    return f"{done.args[0]} failed: {said}"
 
 
 def table(words: Sequence[str]) -> list[list[str]]:

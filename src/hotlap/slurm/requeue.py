@@ -88,9 +88,15 @@ def ending(request: JobRequest) -> Iterator[str]:
     """Wait for the command, tell it to leave when the time comes, and queue the job again."""
     requeue = request.requeue
     assert requeue is not None
-    # torchrun passes SIGTERM on to its ranks, and dies of SIGUSR1.
     signal = "TERM" if request.launcher == "node" else "USR1"
-    tell = f'kill -{signal} $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid)'
+    tell = 'kill -USR1 $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid)'
+    if request.launcher == "node":
+        # torchrun dies of SIGUSR1, and passes SIGTERM on to all processes of its ranks, workers of
+        # data among them: so its children are told, which are the ranks.
+        tell = (
+            'for pid in $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid); do '
+            "kill -USR1 $(cat /proc/$pid/task/*/children) || kill -TERM $pid; done"
+        )
     yield "leave() {"
     yield '  touch "$HOTLAP_ATTEMPT/told"'
     yield '  echo "hotlap: the time limit is near: the command is asked to leave" >&2'

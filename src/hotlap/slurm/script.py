@@ -92,13 +92,24 @@ def _surroundings(request: JobRequest) -> Iterator[str]:
         if not name.isidentifier() or not name.isascii():
             raise UsageError(f"--env names {name!r}; a variable's name has letters, digits and _")
         yield f"export {name}={bash_word(value, name)}"
-    for module in around.modules:
-        yield f"module load {bash_word(module, 'a module')} || exit 1"
+    yield from _modules(around.modules)
     if around.conda is not None:
-        yield 'eval "$(conda shell.bash hook)" || exit 1'
+        yield "# A shell that knows conda only as a function keeps its program's path here."
+        yield 'eval "$("$(command -v conda || echo "$CONDA_EXE")" shell.bash hook)"'
         yield f"conda activate {bash_word(around.conda)} || exit 1"
     if around.venv is not None:
         yield f"source {bash_word(f'{around.venv}/bin/activate')} || exit 1"
+
+
+def _modules(names: tuple[str, ...]) -> Iterator[str]:
+    if names:
+        yield "# A shell of its own, as a notebook's server has it, may not have made the function."
+        yield (
+            "type -t module > /dev/null || for init in /etc/profile.d/*mod*.sh; do "
+            '[[ -r $init ]] && source "$init"; done'
+        )
+    for name in names:
+        yield f"module load {bash_word(name, 'a module')} || exit 1"
 
 
 def _meeting_place(request: JobRequest) -> Iterator[str]:
@@ -123,7 +134,8 @@ def _launch(request: JobRequest) -> Iterator[str]:
     words = filter(None, (bash_words(request.before), _launcher(request)))
     yield f"launch=({' '.join(words)})"
     yield f"command=({bash_words(_command(request))})"
-    yield 'echo "hotlap: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST" >&2'
+    number = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if request.array else "$SLURM_JOB_ID"
+    yield f'echo "hotlap: job {number} on $SLURM_JOB_NODELIST" >&2'
     if request.requeue:
         yield from ending(request)
     else:

@@ -53,24 +53,56 @@ def send(request: JobRequest, cluster: str) -> Job:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from None
     try:
         job_id = _submit(request, folder / SCRIPT)
-    except BaseException:
+    except Refused:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     job = Job(job_id, request, now, cluster)
-    job.write()
+    try:
+        job.write()
+    except OSError as error:
+        raise UsageError(
+            f"job {job_id} was sent, but {folder} cannot be written any more: {error.strerror}"
+        ) from None
     return job
 
 
+class Refused(UsageError):
+    """Slurm said no: there is no such job."""
+
+
 def _submit(request: JobRequest, path: Path) -> str:
-    done = programs.attempt(["sbatch", "--parsable", str(path)], cwd=Path(request.cwd))
-    if done.returncode == 0:
-        return done.stdout.strip().partition(";")[0]
-    # The answer may have been lost on the way, and not the job: sent again, it would run twice.
-    arrived = _find(request) if "timed out" in done.stderr else None
+    """The number of the job; its answer may be lost on the way, and not the job."""
+    try:
+        done = programs.attempt(["sbatch", "--parsable", str(path)], cwd=Path(request.cwd))
+    except KeyboardInterrupt:
+        arrived = _arrived(request, path)
+        if arrived is None:
+            raise Refused("interrupted before Slurm had the job: nothing was sent") from None
+        raise UsageError(
+            f"interrupted, but Slurm has the job: `hotlap cancel {arrived}` takes it back"
+        ) from None
+    except programs.NoAnswer as error:
+        arrived, said = _arrived(request, path), f"{error}"
+    else:
+        if done.returncode == 0:
+            return done.stdout.strip().partition(";")[0]
+        arrived = _arrived(request, path) if "timed out" in done.stderr else None
+        said = refusal(done.stderr)
     if arrived is None:
-        raise UsageError(refusal(done.stderr))
+        raise Refused(said)
     return arrived
+
+
+def _arrived(request: JobRequest, path: Path) -> str | None:
+    """Sent again, a job that has arrived would run twice."""
+    try:
+        return _find(request)
+    except UsageError:
+        raise UsageError(
+            f"Slurm did not answer, and whether it has the job '{request.name}' is not known: look "
+            f"with `hotlap queue` before you send it again; its script is {path}"
+        ) from None
 
 
 def _find(request: JobRequest) -> str | None:

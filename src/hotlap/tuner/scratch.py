@@ -30,13 +30,17 @@ LINKED = {".git", ".venv", "venv", "node_modules"}
 class Scratch:
     """A temporary copy of a folder; a context manager that removes it."""
 
-    def __init__(self, origin: Path) -> None:
+    def __init__(self, origin: Path, where: Path | None = None) -> None:
         self.origin = origin.resolve()
+        self._where = where
         self._linked: dict[Path, tuple[int, int]] = {}
         self._n_files, self._n_bytes = 0, 0
 
     def __enter__(self) -> Scratch:
-        self._root = Path(tempfile.mkdtemp(prefix="hotlap-")).resolve()
+        try:
+            self._root = Path(tempfile.mkdtemp(prefix="hotlap-", dir=self._where)).resolve()
+        except OSError as error:
+            raise UsageError(f"--scratch {self._where} cannot be used: {error.strerror}") from None
         self.folder = self._root / (self.origin.name or "work")
         try:
             self._copy(self.origin, self.folder)
@@ -56,7 +60,7 @@ class Scratch:
         target.mkdir()
         for entry in entries:
             here, there = source / entry.name, target / entry.name
-            if entry.name in SKIPPED:
+            if entry.name in SKIPPED or here == self._root:
                 continue
             if entry.is_symlink() or entry.name in LINKED:
                 os.symlink(here.resolve(), there)

@@ -271,9 +271,12 @@ def _losses(ranks: Sequence[RankRecord]) -> tuple[float | None, ...]:
 
 
 def _samples_per_step(run: Run | None) -> float | None:
-    if run is None or not run.samples_per_s or not run.steps_per_s:
+    """Of all ranks, counted: rates of ranks that wait for one another differ by noise."""
+    samples = [rank.samples for rank in run.ranks] if run and run.steps.measured else []
+    known = [n for n in samples if n is not None]
+    if run is None or not known or len(known) < len(samples):
         return None
-    return run.samples_per_s / run.steps_per_s
+    return sum(known) / run.steps.measured
 
 
 def fingerprints_of(events: Sequence[Mapping[str, Any]]) -> tuple[Fingerprint, ...]:

@@ -57,6 +57,8 @@ class TuneRequest:
     steps: int | None = None
     lever_files: tuple[str, ...] = ()
     in_place: bool = False
+    scratch_dir: Path | None = None
+    """Where the copy of the folder is made; None is the machine's own temporary folder."""
     fresh: bool = False
 
 
@@ -144,7 +146,7 @@ class Tuning:
             self._scratch = None
             yield Path.cwd()
             return
-        with Scratch(Path.cwd()) as copy:
+        with Scratch(Path.cwd(), self.request.scratch_dir) as copy:
             self._scratch = copy
             yield copy.folder
             for path in copy.changed():

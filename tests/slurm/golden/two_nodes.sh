@@ -29,9 +29,12 @@ unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
 cd -- /work || exit 1
 export NCCL_DEBUG=WARN
 export NOTE='it'"'"'s $HOME'
+# A shell of its own, as a notebook's server has it, may not have made the function.
+type -t module > /dev/null || for init in /etc/profile.d/*mod*.sh; do [[ -r $init ]] && source "$init"; done
 module load arch/h100 || exit 1
 module load pytorch-gpu/2.6 || exit 1
-eval "$(conda shell.bash hook)" || exit 1
+# A shell that knows conda only as a function keeps its program's path here.
+eval "$("$(command -v conda || echo "$CONDA_EXE")" shell.bash hook)"
 conda activate 'my env' || exit 1
 
 # srun does not take these over by itself since Slurm 22.05.
@@ -47,5 +50,5 @@ launch=(srun --kill-on-bad-exit=1 --cpu-bind=cores bash -c 'export RANK=$SLURM_P
 export LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=4
 exec "$@"' task)
 command=(python train.py --lr 0.1)
-echo "hotlap: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST" >&2
+echo "hotlap: job ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID on $SLURM_JOB_NODELIST" >&2
 exec "${launch[@]}" "${command[@]}"
