@@ -265,3 +265,15 @@ def test_a_queue_that_is_looked_at_live_ends_when_it_is_empty(
 
 def queued_at_all(cluster: Cluster) -> bool:
     return bool(cluster.run(["squeue", "--noheader"]).stdout.strip())
+
+
+def test_programs_without_a_cluster_are_one_sentence() -> None:
+    """As Slurm 22.05 says it on a machine that has its programs and no slurm.conf."""
+    said = (
+        "squeue: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\n"
+        "squeue: error: fetch_config: DNS SRV lookup failed\n"
+        "squeue: error: _establish_config_source: failed to fetch config\n"
+        "squeue: fatal: Could not establish a configuration source\n"
+    )
+    told = programs.complaint(subprocess.CompletedProcess(["squeue"], 1, "", said))
+    assert told.startswith("Slurm's programs are here, but no cluster: squeue found no slurm.conf")

@@ -75,8 +75,17 @@ def output(words: Sequence[str]) -> str:
     return done.stdout
 
 
+NO_CLUSTER = "Could not establish a configuration source"
+"""What Slurm's programs end with where no slurm.conf names a cluster."""
+
+
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
     """What a program that failed said of it."""
+    if NO_CLUSTER in done.stderr:
+        return (
+            f"Slurm's programs are here, but no cluster: {done.args[0]} found no slurm.conf; run "
+            "this on a login node (`hotlap submit --dry-run --cluster NAME` works anywhere)"
+        )
     said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
     return f"{done.args[0]} failed: {said}"
 

@@ -146,7 +146,9 @@ def _launcher(request: JobRequest) -> str:
     """Words up to the command; each task first learns which it is."""
     if request.launcher == "once":
         return ""
-    options = "srun --kill-on-bad-exit=1 --cpu-bind=cores"
+    # A hint binds as well, and srun drops it where it is told how to bind.
+    binding = "" if request.surroundings.hint else " --cpu-bind=cores"
+    options = f"srun --kill-on-bad-exit=1{binding}"
     body = task() if request.requeue else ['exec "$@"']
     prelude = "\n".join([*_task_prelude(request), *body])
     return f"{options} bash -c {shlex.quote(prelude)} task"

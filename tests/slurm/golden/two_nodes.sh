@@ -46,7 +46,7 @@ getent hosts "$MASTER_ADDR" > /dev/null || MASTER_ADDR=$(hostname -I 2> /dev/nul
 export MASTER_ADDR="${MASTER_ADDR:-127.0.0.1}"
 export MASTER_PORT=$((15000 + SLURM_JOB_ID % 15000))
 
-launch=(srun --kill-on-bad-exit=1 --cpu-bind=cores bash -c 'export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS
+launch=(srun --kill-on-bad-exit=1 bash -c 'export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS
 export LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=4
 exec "$@"' task)
 command=(python train.py --lr 0.1)
