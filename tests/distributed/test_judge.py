@@ -52,8 +52,38 @@ def test_first_steps_and_long_sections_have_the_time_of_collectives() -> None:
         assert TIMEOUT_S < found[0] < TIMEOUT_S + 3
 
 
-def test_ranks_in_one_section_are_left_to_the_collectives() -> None:
-    assert watch({0: {0: RUNNING, 1: RUNNING}}, 2000) is None
+def waiting(line: str = "graph.py:1 in backward") -> Sign:
+    return replace(RUNNING, line=line, is_waiting=True)
+
+
+def test_where_all_are_in_one_section_the_one_that_does_not_wait_is_named() -> None:
+    at_work = replace(RUNNING, line="model.py:7 in forward")
+    found = watch({0: {0: waiting(), 1: at_work, 2: waiting()}}, 100)
+    assert found is not None
+    assert STALL_S < found[0] < STALL_S + 3
+    assert found[1].rank == 1
+    place = "in the step, step 5, at model.py:7 in forward"
+    assert f"rank 1 has stood still for 40 s ({place})" in found[1].reason
+
+
+def test_where_none_can_be_named_all_are_told() -> None:
+    found = watch({0: {0: waiting(), 1: waiting("c10d.py:2 in wait")}}, 100)
+    assert found is not None
+    lines = "rank 0 at graph.py:1 in backward, rank 1 at c10d.py:2 in wait"
+    assert f"no rank has moved for 40 s (in the step, step 5: {lines})" in found[1].reason
+
+
+def test_steps_that_were_always_slow_are_waited_for() -> None:
+    """One of 50 s, seen in the first steps; then one of four minutes."""
+    first = replace(RUNNING, is_first=True)
+    after = replace(waiting(), n_sections=11)
+    signs = {0: {0: first, 1: first}, 50: {0: after, 1: after}}
+    assert watch(signs, 50 + 240) is None
+    assert watch(signs, 50 + 300) is not None
+    long = replace(first, n_sections=10, is_long=True)
+    signs = {0: {0: long, 1: long}, 50: {0: after, 1: after}}
+    found = watch(signs, 100)
+    assert found is not None, "what is long by nature tells nothing about steps"
 
 
 def test_a_rank_that_moves_on_in_time_is_not_named() -> None:

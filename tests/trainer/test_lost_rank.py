@@ -29,7 +29,7 @@ from training import (
 from hotlap.distributed.judge import BEAT_S
 
 MINUTE_S = 60
-SLOW_RANK = str(HERE / "slow_rank.py")
+SLOW_RANK, SLOW_STEP = str(HERE / "slow_rank.py"), str(HERE / "slow_step.py")
 ENDLESS = ("steps=100000", "batch=4", "checkpoint_steps=5")
 LOST = {
     "killed": (signal.SIGKILL, "SIGKILL"),
@@ -140,10 +140,23 @@ def wait_for_data_for_ever(rank: int, folder: Path, tokens: str) -> None:
     assert_goes_on(folder, tokens)
 
 
+def stand_still_in_a_step(setting: str, folder: Path, tokens: str) -> None:
+    """The others wait for it in the same step: behind their forward, or in the middle of it."""
+    program = (SLOW_STEP, "30")
+    changes = (*ENDLESS, "asynchronous=false", setting)
+    process = begin(folder, tokens, *changes, n_ranks=2, program=program)
+    wait_for_checkpoint(folder, 30)
+    errors = end_of(process)
+    assert "rank 1 has stood still for 40 s (in the step, step 31, at slow_step.py:" in errors
+    assert_goes_on(folder, tokens)
+
+
 SCENES: dict[str, Callable[[Path, str], None]] = {
     "stands still": partial(lose, "stands still"),
     "no data on rank 0": partial(wait_for_data_for_ever, 0),
     "no data on rank 1": partial(wait_for_data_for_ever, 1),
+    "in a step": partial(stand_still_in_a_step, "dp=2"),
+    "in a sharded step": partial(stand_still_in_a_step, "shard=2"),
     "killed": partial(lose, "killed"),
     "raises": partial(lose, "raises"),
     "first rank": lose_the_first_rank,

@@ -8,6 +8,8 @@ BEAT_S = 1.0
 """From one sign of a rank to the next."""
 AWAY_S = 5.0
 """Who has not looked for so long was stopped itself, and knows nothing about the others."""
+SLOWER = 5
+"""Times the longest stay in a section so far: who stays longer is not only slow."""
 FAREWELL_S = 5.0
 """A rank that raised: the others may have done so too, and then have something to say."""
 
@@ -30,6 +32,10 @@ class Sign:
     pid: int
     process: str
     """What no other process has, of any node or time."""
+    line: str = ""
+    """Of the source that it is at."""
+    is_waiting: bool = False
+    """Whether that is where ranks wait for one another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,8 @@ class Judge:
         self._stall_s, self._timeout_s = stall_s, timeout_s
         self._seen: dict[int, _Seen] = {}
         self._looked_s = 0.0
+        self._longest_s = 0.0
+        """That a rank was seen in one section, long ones aside."""
 
     def limit_s(self, is_patient: bool) -> float:
         """How long a rank may stand still."""
@@ -72,7 +80,7 @@ class Judge:
             self._see(rank, sign, now_s)
         running = {rank: one for rank, one in self._seen.items() if one.sign.state == "running"}
         found = self._raised(now_s) or self._silent(running, now_s)
-        return found or self._behind(running, now_s)
+        return found or self._behind(running, now_s) or self._stuck(running, now_s)
 
     def _see(self, rank: int, sign: Sign, now_s: float) -> None:
         last = self._seen.get(rank)
@@ -82,6 +90,8 @@ class Judge:
         if sign.n_signs != last.sign.n_signs:
             last.alive_s = now_s
         if sign.n_sections != last.sign.n_sections:
+            if not last.sign.is_long:
+                self._longest_s = max(self._longest_s, now_s - last.moved_s)
             last.moved_s = now_s
         last.sign = sign
 
@@ -107,9 +117,29 @@ class Judge:
                 return _verdict(rank, one, f"has stood still for {limit_s:g} s")
         return None
 
+    def _stuck(self, running: dict[int, _Seen], now_s: float) -> Verdict | None:
+        """All in one section, for far longer than it ever took: one of them holds up the others."""
+        if len({one.sign.n_sections for one in running.values()}) != 1 or len(running) < 2:
+            return None
+        is_patient = any(one.sign.is_first or one.sign.is_long for one in running.values())
+        limit_s = max(self.limit_s(is_patient), SLOWER * self._longest_s)
+        if any(now_s - one.moved_s <= limit_s for one in running.values()):
+            return None
+        if any(now_s - one.alive_s > 3 * BEAT_S for one in running.values()):
+            return None  # it may be about to be called silent
+        at_work = [rank for rank, one in sorted(running.items()) if not one.sign.is_waiting]
+        if 0 < len(at_work) < len(running):
+            return _verdict(at_work[0], running[at_work[0]], f"has stood still for {limit_s:g} s")
+        first = min(running)
+        sign = running[first].sign
+        lines = ", ".join(f"rank {r} at {one.sign.line}" for r, one in sorted(running.items()))
+        where = f"{sign.section}, step {sign.step}: {lines}"
+        reason = f"no rank has moved for {limit_s:g} s ({where}), so the training ends here"
+        return Verdict(first, reason, sign.pid, sign.process)
+
 
 def _verdict(rank: int, one: _Seen, what: str) -> Verdict:
     sign = one.sign
-    where = f"{sign.section}, step {sign.step}"
+    where = f"{sign.section}, step {sign.step}" + (f", at {sign.line}" if sign.line else "")
     reason = f"rank {rank} {what} ({where}); the others wait for it, so the training ends here"
     return Verdict(rank, reason, sign.pid, sign.process)

@@ -7,8 +7,8 @@ sections on all ranks: who has counted fewer of them is behind, and the others w
 `mesh.stall_s` of that, or without a sign, all ranks leave, and the last checkpoint is there.
 
 A rank may take `mesh.timeout_s` in its first steps, where programs are compiled, and in sections
-that are known to be long. One that stands still inside a step, where the others wait for it inside
-the same step, still gives signs and cannot be told from them: that is left to the collectives.
+that are known to be long. Where all ranks are in one step and none leaves it, for several times as
+long as any took, the one is named whose source line is not one of torch's at which ranks wait.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ N_SLOW_STEPS = 3
 """Steps in which things are compiled, tuned and opened."""
 LAST_WORD_S = 30.0
 """For the last sign of a rank, on a node that is busy."""
+WAITING = ("/torch/distributed/", "/torch/autograd/graph.py", "/torch/_ops.py")
+"""Files in which a thread waits for other ranks: collectives, and backward, which holds them."""
 FAILED = 1
 JUDGE = 0
 """The rank that compares what all ranks say; the others keep an eye on it."""
@@ -106,7 +108,8 @@ class Watch:
     def _say(self, store: dist.Store) -> None:
         self._n_signs += 1
         pid = os.getpid()
-        sign = Sign(self._n_signs, self._n_sections, *self._where, self._state, pid, _name(pid))
+        where = (*self._where, self._state, pid, _name(pid), *_line_of_the_loop())
+        sign = Sign(self._n_signs, self._n_sections, *where)
         store.set(str(self._rank), json.dumps(asdict(sign)))
 
     def _listen(self, store: dist.Store, is_over: bool) -> None:
@@ -172,6 +175,17 @@ def _name(pid: int) -> str:
         return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')} {pid} {born}"
     except OSError:
         return ""
+
+
+def _line_of_the_loop() -> tuple[str, bool]:
+    """The line that the main thread is at, and whether it waits there for other ranks."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "", False
+    code = frame.f_code
+    is_waiting = any(part in code.co_filename for part in WAITING)
+    name = Path(code.co_filename).name
+    return f"{name}:{frame.f_lineno} in {code.co_name}", is_waiting
 
 
 def _now_s() -> float:

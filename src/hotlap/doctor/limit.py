@@ -8,6 +8,7 @@ computing or by memory as its FLOPs and bytes say; and what the device waits for
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hotlap.doctor.kernels import Kernels
 from hotlap.doctor.training import Training
@@ -27,7 +28,10 @@ IDLE = {
 def limits_of(training: Training, kernels: Kernels | None, skew: Skew | None) -> tuple[Limit, ...]:
     """The parts of a step, the largest first."""
     found = list(_by_kernels(training, kernels, skew) if kernels else _by_phases(training))
-    return tuple(sorted((one for one in found if one.share >= LEAST_SHARE), key=lambda o: -o.share))
+    # Kernels of several streams run side by side: together they can take longer than the step.
+    whole = max(1.0, sum(one.share for one in found))
+    parts = [replace(one, share=one.share / whole) for one in found]
+    return tuple(sorted((p for p in parts if p.share >= LEAST_SHARE), key=lambda p: -p.share))
 
 
 def _by_phases(training: Training) -> Iterator[Limit]:
