@@ -21,7 +21,7 @@ demo: $(DEMO_STAMP) ## tune a plain training script on this machine's CPU
 # Tests that measure time have the machine to themselves; the others run two at a time.
 test: $(DEV_STAMP) ## run the tests that need no GPU
 	$(BIN)/python -m pytest tests --ignore=tests/gpu -m needs_quiet
-	$(BIN)/python -m pytest tests --ignore=tests/gpu -m "not needs_quiet" -n 2 --dist loadgroup \
+	$(BIN)/python -m pytest tests --ignore=tests/gpu -m "not needs_quiet" -n 2 --dist loadscope \
 	  --durations 20
 
 check: $(DEV_STAMP) ## lint, format, types and the layer rule

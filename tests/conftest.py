@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import Command, Result, RunCache, run_hotlap
 
 NEEDS_QUIET = "needs_quiet"
-SHARED = ("runs", "cluster")
-"""Fixtures that are made once for all files."""
+ROOT = Path(__file__).parents[1]
+SHARED = re.compile(r"\b(runs|cluster): (?:RunCache|Cluster)\b")
+"""Fixtures that are made once for all files, as tests ask for them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{NEEDS_QUIET}: measures time, so nothing runs beside it")
-    config.addinivalue_line("markers", "xdist_group(name): tests of a group run in one process")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that measure time go first: the shared commands start with the first test after.
-
-    Where tests run in several processes (pytest-xdist), those of one file stay together, for the
-    sake of what they share, and so do those that look at the same runs or at the same cluster.
-    """
+    """Tests that measure time go first: the shared commands start with the first test after."""
     items.sort(key=lambda item: item.get_closest_marker(NEEDS_QUIET) is None)
-    for item in items:
-        shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-        group = shared[0] if shared else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In several processes, tests of one file stay together, for the sake of what they share.
+
+    So do files whose tests look at the same runs or at the same cluster.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0])
+
+    return ByFile(config, log)
+
+
+@functools.cache
+def group_of(file: str) -> str:
+    """What a test file shares with others; itself, where it shares nothing."""
+    found = SHARED.search((ROOT / file).read_text(encoding="utf-8"))
+    return found[1] if found else file
 
 
 @pytest.fixture(scope="session")
