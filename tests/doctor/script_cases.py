@@ -182,9 +182,9 @@ DATA = (
         "workers_few",
         "plain",
         {**SLOW, **workers(1)},
-        {**BRISK, **workers(1)},
+        {**BRISK, **workers(2)},
         told={"workload.n_cpus": 16},
-        twin_told={"workload.n_cpus": 16},
+        twin_told={"workload.n_cpus": 2},
     ),
     Pair(
         "cpus_too_slow",

@@ -70,7 +70,10 @@ def test_the_emitted_line_submits_there(tmp_path: Path, capsys: pytest.CaptureFi
         ("--cluster jean-zay --gpus 4", "--gpu is not given; jean-zay has v100-32gb"),
         ("--cluster jean-zay --gpu mi300x --gpus 4", "--gpu is 'mi300x'; jean-zay has"),
         ("--cluster leonardo --gpus 4", "'a100-64gb', of which no figures are known"),
-        ("--cluster juwels-booster --gpus 8", "'InfiniBand HDR' of its network, which is no rate"),
+        (
+            "--cluster jean-zay --gpu v100-32gb --gpus 8",
+            "'Omni-Path' of its network, which is no rate",
+        ),
         ("--cluster lumi --gpus 8 --gpus-per-node 9", "--gpus-per-node is 9; a node of lumi has 8"),
         ("--cluster lumi --gpus 12", "multiple of --gpus-per-node, 8"),
         ("--cluster lumi", "--gpus is not given"),

@@ -46,6 +46,8 @@ def jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     leaves = ("--", sys.executable, "-c", "import sys; sys.exit(75)")
     found: Jobs = {}
     found["limit"] = send("limited training", "v100", *TWO_RANKS, *ONE_MINUTE, *TRAIN)
+    # It has to be under way before it is told to leave: the others' starts take the cores.
+    wait_for(lambda: bool(losses(found["limit"])), "a first step", 90)
     free = ("--qos", "qos_gpu-free", *TWO_RANKS, *LONG)
     found["preempted"] = send("preempted training", "h100", *free, *TRAIN)
     found["plain"] = send("plain", "v100", *ONE_MINUTE, COUNT, "state", "90")

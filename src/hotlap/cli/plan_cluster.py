@@ -18,6 +18,7 @@ ADAPTER_GB_PER_S = {
     "InfiniBand NDR": 50.0,
     "InfiniBand NDR200": 25.0,
     "InfiniBand HDR": 25.0,
+    "InfiniBand HDR200": 25.0,
     "InfiniBand HDR100": 12.5,
     "InfiniBand EDR": 12.5,
     "Omni-Path": 12.5,
