@@ -17,7 +17,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import correlation, median
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "doctor")]
@@ -126,15 +126,6 @@ def ranks_of(values: list[float]) -> list[float]:
     return [first[value] + (ordered.count(value) + 1) / 2 for value in values]
 
 
-def correlation(a: list[float], b: list[float]) -> float:
-    """Spearman's: Pearson's, of ranks."""
-    x, y = ranks_of(a), ranks_of(b)
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    cross = sum((i - mean_x) * (j - mean_y) for i, j in zip(x, y, strict=True))
-    squares = sum((i - mean_x) ** 2 for i in x) * sum((j - mean_y) ** 2 for j in y)
-    return float(cross / squares**0.5)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
@@ -149,6 +140,7 @@ def main() -> None:
                 continue
             finding = promise(forked, fault)
             if finding is None:
+                print(f"{fault.rule:<22} promises no number", flush=True)
                 continue
             rows.append(measure(forked, fault, finding, arguments.rounds))
             row = rows[-1]
@@ -159,7 +151,9 @@ def main() -> None:
             )
         forked.close()
     if len(rows) > 2:
-        rho = correlation([row.promised for row in rows], [row.real for row in rows])
+        rho = correlation(
+            ranks_of([row.promised for row in rows]), ranks_of([row.real for row in rows])
+        )
         print(f"\nrank correlation over {len(rows)} faults: {rho:.3f}")
 
 

@@ -56,6 +56,11 @@ class Kernels:
         """The costly kernels of these classes; of operators on a CPU."""
         return [one for one in self.rank.top if one.kind in kinds]
 
+    def dominates(self, op: TopOp, least_share: float) -> bool:
+        """Whether it takes much of the step, and is not one of many of its kind."""
+        is_alone = op.kind == "other" or op.seconds > 0.5 * self.seconds(op.kind)
+        return is_alone and self.share(op.seconds) >= least_share
+
     def roof(self, dtype: str | None = None) -> Roof | None:
         """For products of a type: of the one that takes the most time, if none is named."""
         main = next(iter(self.rank.matmul_dtypes), "float32")
@@ -69,6 +74,11 @@ def kernels_of(profile: Profile, step_s: float, ceilings: Ceilings | None) -> Ke
             is_on_device = rank.device != "cpu"
             return Kernels(rank, step_s if is_on_device else rank.step_s, ceilings)
     return None
+
+
+def is_update(op: TopOp) -> bool:
+    """Whether an optimizer does it."""
+    return "_fused_" in op.operator or "_foreach_" in op.operator or "multi_tensor" in op.name
 
 
 def lines(sites: Iterable[SiteShare]) -> str:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotlap.doctor.cure import percent, without
-from hotlap.doctor.kernels import PRODUCTS, Kernels, lines, told
+from hotlap.doctor.kernels import PRODUCTS, Kernels, is_update, lines, told
 from hotlap.doctor.rule import profile_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
-from hotlap.records.profile import TopOp
 
 NAME = "dominant_op"
 
@@ -24,7 +23,7 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
         share = kernels.share(op.seconds)
         if op.kind in (*PRODUCTS, "copy", "collective") or is_update(op):
             continue
-        if not dominates(op, kernels, limits):
+        if not kernels.dominates(op, limits.least_dominant_share):
             return
         where = lines(op.sites)
         yield Finding(
@@ -37,17 +36,6 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
             "(bilinear for bicubic, pooling for sorting, a fused kernel for a loop)",
         )
         return
-
-
-def dominates(op: TopOp, kernels: Kernels, limits: Thresholds) -> bool:
-    """Whether it takes much of the step, and is not one of many of its kind."""
-    is_alone = op.kind == "other" or op.seconds > 0.5 * kernels.seconds(op.kind)
-    return is_alone and kernels.share(op.seconds) >= limits.least_dominant_share
-
-
-def is_update(op: TopOp) -> bool:
-    """Whether an optimizer does it."""
-    return "_fused_" in op.operator or "_foreach_" in op.operator or "multi_tensor" in op.name
 
 
 RULE = profile_rule(NAME, check)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotlap.doctor.cure import lever_cure, percent, without
-from hotlap.doctor.kernels import Kernels, told
+from hotlap.doctor.kernels import Kernels, is_update, told
 from hotlap.doctor.rule import profile_rule
-from hotlap.doctor.rules.dominant_op import dominates, is_update
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
@@ -32,7 +31,7 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
     is_compiled = any(one.facts.get("is_compiled") for one in training.workload.models)
     if is_compiled or share < limits.least_elementwise_share or len(own) < 2:
         return
-    if dominates(own[0], kernels, limits):
+    if kernels.dominates(own[0], limits.least_dominant_share):
         return  # one operation, which has a rule of its own: there is nothing to fuse it with
     yield Finding(
         NAME,
