@@ -100,7 +100,8 @@ def main() -> None:
     if arguments.tiny:
         arguments.batch, arguments.rounds, arguments.seconds = 2, 2, 0.2
         torch.set_num_threads(1)
-    n_warmup = 3 if arguments.tiny else 20
+    # Past the first line of progress, which loads the kernels that count hits.
+    n_warmup = 3 if arguments.tiny else 60
     turns = Turns(arguments.device, [HAND, OURS], arguments.rounds, arguments.seconds, n_warmup)
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/said", "w") as said:
         chosen = settings(arguments, folder)

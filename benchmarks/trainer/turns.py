@@ -36,7 +36,7 @@ class Done(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its 95 % interval."""
+    """A mean or a median with its 95 % interval."""
 
     mean: float
     low: float
@@ -53,6 +53,13 @@ def interval(values: list[float]) -> Interval:
     t = STUDENT_T[max(known for known in STUDENT_T if known <= degrees)]
     mean, half = statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
+
+
+def median_interval(values: list[float]) -> Interval:
+    """The median, and the order statistics that hold it 95 times of 100, whatever the outliers."""
+    ordered, n = sorted(values), len(values)
+    below = max(0, math.floor((n - 1.96 * math.sqrt(n)) / 2))
+    return Interval(statistics.median(ordered), ordered[below], ordered[n - 1 - below])
 
 
 @dataclass(slots=True)
@@ -172,8 +179,8 @@ class Turns:
         return interval([first / one for first, one in self._pairs(name)])
 
     def more_time(self, name: str) -> Interval:
-        """Per cent that a step takes longer than the first loop's."""
-        return interval([100 * (one / first - 1) for first, one in self._pairs(name)])
+        """Per cent that a step takes longer than the first loop's, at the median of the rounds."""
+        return median_interval([100 * (one / first - 1) for first, one in self._pairs(name)])
 
     def _pairs(self, name: str) -> Iterator[tuple[float, float]]:
         return zip(self.step_s[self.names[0]], self.step_s[name], strict=True)

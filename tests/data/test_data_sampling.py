@@ -84,8 +84,8 @@ def test_a_training_epoch_leaves_the_rest_out_only_if_asked_to() -> None:
 
 
 def test_a_batch_is_filled_up_with_real_samples_however_few_there_are() -> None:
-    assert filled_up(torch.tensor([5]), torch.tensor([8, 9]), 6) == (5, 8, 9, 8, 9, 8)
-    assert filled_up(torch.tensor([5, 6]), torch.tensor([8]), 2) == (5, 6)
+    assert filled_up((5,), torch.tensor([8, 9]), 6) == (5, 8, 9, 8, 9, 8)
+    assert filled_up((5, 6), torch.tensor([8]), 2) == (5, 6)
 
 
 def documents(lengths: torch.Tensor, rank: int = 0, world: int = 1) -> DocumentOrder:

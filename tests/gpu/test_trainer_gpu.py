@@ -132,7 +132,8 @@ def test_images_in_fp32_are_trained_as_on_a_cpu(tmp_path: Path) -> None:
     torch.testing.assert_close(own_logits, logits, rtol=1e-3, atol=1e-3)
     for own, one in zip(own_gradients, gradients, strict=True):
         scale = one.abs().max().item()
-        torch.testing.assert_close(own, one, rtol=0, atol=1e-2 * scale)
+        # Eighteen layers, each normalised over a few values: rounding grows on the way back.
+        torch.testing.assert_close(own, one, rtol=0, atol=3e-2 * scale)
 
 
 PRECISIONS = ("tf32", "bf16", "pure-bf16", *(("fp16",) if IS_GPU else ()))
@@ -288,7 +289,9 @@ def test_averaged_weights_are_the_average() -> None:
 def group() -> Iterator[torch.device]:
     """One rank that is a group, over NCCL on a GPU."""
     with start(detect({}), 60.0, device=DEVICE, always=True) as started:
-        assert torch.distributed.get_backend() == ("nccl" if IS_GPU else "gloo")
+        # Checkpoints and the watch talk over the CPU, in groups of their own.
+        expected = "cpu:gloo,cuda:nccl" if IS_GPU else "gloo"
+        assert torch.distributed.get_backend() == expected
         yield started.device
 
 

@@ -11,14 +11,14 @@ from torch import nn
 from training import losses, make_tokens, train
 
 from hotlap.trainer.learner import Learner
-from hotlap.trainer.tasks import loss_sum
+from hotlap.trainer.tasks import loss_of
 
 LOSS_BOUND = 1e-5
 
 
 def test_it_gives_the_loss_and_logits_only_where_they_are_looked_at() -> None:
     model, inputs, targets = nn.Linear(4, 3), torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    expected = loss_sum(model(inputs), targets, 0.1)
+    expected = loss_of(model(inputs), targets, 0.1)
     for task in ("images", "text"):
         learner = Learner(model, task, 0.1)
         loss, logits = learner(inputs, targets)

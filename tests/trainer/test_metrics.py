@@ -35,6 +35,21 @@ def test_the_first_step_without_a_number_is_named_also_after_it_was_read(bad: fl
     assert seen.bad_step() == 5
 
 
+def test_a_mean_counts_as_often_as_it_has_targets() -> None:
+    seen = Metrics(CPU)
+    seen.add_loss(1, torch.tensor(2.0), 3, is_mean=True)
+    seen.add_loss(2, torch.tensor(9.0), 1)
+    assert seen.read().loss == (3 * 2.0 + 9.0) / 4
+
+
+def test_losses_that_share_their_memory_are_copied() -> None:
+    for is_memory_reused, expected in ((True, 3.0), (False, 4.0)):
+        seen, loss = Metrics(CPU, is_memory_reused), torch.tensor(2.0)
+        seen.add_loss(1, loss, 1)
+        seen.add_loss(2, loss.fill_(4.0), 1)
+        assert seen.read().loss == expected
+
+
 def test_hits_are_shares_of_what_was_looked_at() -> None:
     seen = Metrics(CPU)
     seen.add_loss(1, torch.tensor(1.0), 100)  # a step whose hits were not counted

@@ -304,6 +304,12 @@ def _optimizer(torch: Any, session: Session) -> None:
     is_tracing = torch.compiler.is_dynamo_compiling
     extend, optimizers = session.buffer.extend, session.optimizers
 
+    def index_of(optimizer: Any) -> int:
+        index = optimizers.get(id(optimizer))
+        if index is None:
+            index = optimizers[id(optimizer)] = len(optimizers)
+        return index
+
     def begin(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_tracing():
             return
@@ -312,11 +318,7 @@ def _optimizer(torch: Any, session: Session) -> None:
         has_closure = len(args) > 1 or "closure" in kwargs
         if has_closure:
             session.have_all_marks()
-        if id(optimizer) not in optimizers:
-            optimizers[id(optimizer)] = len(optimizers)
-        if session.quiet_flag:
-            return
-        index = optimizers[id(optimizer)]
+        index = index_of(optimizer)
         session.open_optimizers.append(has_closure)
         extend((now_ns(), OPTIMIZER_BEGIN | index << 16, 0, 0))
         if session.has_events:
@@ -328,10 +330,13 @@ def _optimizer(torch: Any, session: Session) -> None:
         is_quiet = session.quiet_flag
         if not (session.open_optimizers or is_quiet):
             return
-        index = optimizers.get(id(optimizer), 0)
+        index = index_of(optimizer)
         now = now_ns()
         extend((now, OPTIMIZER_END | session.end_flags | is_quiet | index << 16, 0, 0))
-        if not is_quiet:
+        if is_quiet:
+            if len(args) > 1 or "closure" in kwargs:
+                session.have_all_marks()
+        else:
             session.open_optimizers.pop()
             if session.has_events:
                 session.device.mark()
@@ -346,9 +351,18 @@ def _optimizer(torch: Any, session: Session) -> None:
             ):
                 session.step_ended(now)
 
-    optimizer_module.register_optimizer_step_pre_hook(begin)
+    handle = optimizer_module.register_optimizer_step_pre_hook(begin)
     optimizer_module.register_optimizer_step_post_hook(end)
     session.begin_optimizer, session.end_optimizer = begin, end
+    before_steps = optimizer_module._global_optimizer_pre_hooks
+
+    def switch(is_quiet: bool) -> None:
+        if is_quiet:
+            before_steps.pop(handle.id, None)
+        else:
+            before_steps[handle.id] = begin
+
+    session.switches.append(switch)
 
 
 def _scaler(torch: Any, session: Session) -> None:

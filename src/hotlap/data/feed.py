@@ -140,7 +140,7 @@ class _Batches(Dataset):
             inputs, targets = self._source.batch(request)
         except UsageError as error:
             return error
-        if request.n_real < len(targets):
+        if request.n_real < len(request.indices):
             targets = targets.clone()  # the source's own, perhaps
             targets[request.n_real :] = IGNORED
         return inputs, targets

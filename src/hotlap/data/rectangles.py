@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hotlap.data.sampling import BatchShape, Request, filled_up
+from hotlap.data.sampling import BatchShape, Request, filled_up, numbers
 
 SIDE_STEP = 32
 """Pixels by which long sides differ: the stride of most networks, and few shapes to compile for."""
@@ -46,7 +46,7 @@ class AspectOrder:
             mine = order[chosen]
             aspect = float(aspects[chosen].mean()) if len(mine) else 1.0
             height, width = rectangle(aspect, shape.image_size)
-            indices = filled_up(mine, order if len(order) else everything, shape.size)
+            indices = filled_up(numbers(mine), order if len(order) else everything, shape.size)
             yield Request(epoch, indices, len(mine), height, width)
 
 

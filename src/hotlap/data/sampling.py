@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Protocol
 
 import torch
@@ -100,10 +101,10 @@ class ResumableSampler:
         whole, rest = divmod(self.n_samples, global_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def order(self, epoch: int) -> torch.Tensor:
+    def order(self, epoch: int) -> torch.Tensor | range:
         """All samples, as one rank alone would see them."""
         if not self.shuffle:
-            return torch.arange(self.n_samples)
+            return range(self.n_samples)
         return torch.randperm(self.n_samples, generator=generator_for("order", self.seed, epoch))
 
     def requests(self, epoch: int, start_batch: int, shape: BatchShape) -> Iterator[Request]:
@@ -112,18 +113,22 @@ class ResumableSampler:
         global_size = shape.size * self.world_size
         for batch in range(start_batch, self.n_batches(shape)):
             first = batch * global_size
-            mine = order[first + self.rank : first + global_size : self.world_size]
+            mine = numbers(order[first + self.rank : first + global_size : self.world_size])
             indices = filled_up(mine, order, shape.size)
             yield Request(epoch, indices, len(mine), shape.image_size, shape.image_size)
 
 
-def filled_up(indices: torch.Tensor, others: torch.Tensor, size: int) -> tuple[int, ...]:
+def numbers(indices: torch.Tensor | range) -> tuple[int, ...]:
+    """Indices as Python's own."""
+    return tuple(indices if isinstance(indices, range) else indices.tolist())
+
+
+def filled_up(indices: tuple[int, ...], others: torch.Tensor | range, size: int) -> tuple[int, ...]:
     """The indices, followed by as many others as make the size.
 
     Real samples fill it up rather than zeros: normalisation over a batch sees them all the same.
     """
     n_missing = size - len(indices)
     if not n_missing:
-        return tuple(indices.tolist())
-    places = torch.arange(n_missing) % len(others)
-    return (*indices.tolist(), *others[places].tolist())
+        return indices
+    return (*indices, *islice(cycle(numbers(others[:n_missing])), n_missing))

@@ -52,10 +52,13 @@ class SyntheticSource:
         """The seed and the rank decide the samples."""
         self._input = model_input
         self._n_samples = settings.n_samples
+        self._n_distinct = min(N_DISTINCT, settings.n_samples)
         self._context = settings.context
         self._seeds = (seed, rank)
         self._device = device
         self._made: tuple[tuple[int, int], Batch] | None = None
+        self._views: dict[tuple[int, int], Batch] = {}
+        """Batches that were taken: parts of what was made, by their first sample and their size."""
         if isinstance(model_input, ImageInput):
             self.n_classes = model_input.n_classes
         else:
@@ -68,23 +71,27 @@ class SyntheticSource:
     def batch(self, request: Request) -> Batch:
         """The samples that stand at the indices, counted round and round."""
         inputs, targets = self._samples(request.height, request.width)
-        first = request.indices[0] % len(inputs)
-        end = first + len(request.indices)
-        if end <= len(inputs):
-            return inputs[first:end], targets[first:end]
-        places = torch.arange(first, end, device=self._device) % len(inputs)
-        return inputs[places], targets[places]
+        first = request.indices[0] % self._n_distinct
+        place = first, len(request.indices)
+        if place not in self._views:
+            end = sum(place)
+            if end > self._n_distinct:
+                places = torch.arange(first, end, device=self._device) % self._n_distinct
+                return inputs[places], targets[places]
+            self._views[place] = inputs[first:end], targets[first:end]
+        return self._views[place]
 
     def _samples(self, height: int, width: int) -> Batch:
         """Made again only when the size of the images changes."""
         if self._made is None or self._made[0] != (height, width):
             self._made = (height, width), self._draw(height, width)
+            self._views.clear()
         return self._made[1]
 
     def _draw(self, height: int, width: int) -> Batch:
         generator = generator_for("synthetic", *self._seeds, device=self._device)
         how = {"generator": generator, "device": self._device}
-        n = min(N_DISTINCT, self._n_samples)
+        n = self._n_distinct
         if isinstance(self._input, TokenInput):
             tokens = torch.randint(self._input.vocabulary, (n, self._context + 1), **how)
             return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()

@@ -39,6 +39,7 @@ from hotlap.trainer.optimizers.build import build_optimizer
 from hotlap.trainer.precision import Arithmetic, cast, set_up
 from hotlap.trainer.schedules import scaled_lr
 from hotlap.trainer.settings import TrainSettings
+from hotlap.trainer.tasks import Reduction
 
 WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 
@@ -82,6 +83,8 @@ class Training:
     it likes: in one group, its words and the loop's would be taken for one another."""
     watch: Watch
     """Over ranks that stand still."""
+    loss_is_mean: bool
+    """Whether all targets of a training batch count; else the model's loss is a sum."""
 
     @property
     def device(self) -> torch.device:
@@ -111,11 +114,6 @@ class Training:
     def unit(self) -> str:
         """What is counted."""
         return "tokens" if self.settings.loop.task == "text" else "images"
-
-    @property
-    def may_be_padded(self) -> bool:
-        """Whether some targets of a training batch may count for nothing."""
-        return bool(self.settings.data.tokens_per_batch) or not self.settings.data.drop_last
 
     @property
     def lr(self) -> float:
@@ -190,7 +188,13 @@ def build(settings: TrainSettings, started: Started) -> Training:
         cpu_group=_cpu_group(settings, launch),
         writing_group=_cpu_group(settings, launch),
         watch=Watch(started, settings.mesh.stall_s, settings.mesh.timeout_s),
+        loss_is_mean=not may_be_padded(settings),
     )
+
+
+def may_be_padded(settings: TrainSettings) -> bool:
+    """Whether some targets of a training batch may count for nothing."""
+    return bool(settings.data.tokens_per_batch) or not settings.data.drop_last
 
 
 def _check_image_sizes(model: nn.Module, settings: TrainSettings) -> None:
@@ -235,10 +239,12 @@ def _with_loss(
 ) -> nn.Module:
     """The model with its loss, over the ranks: one program, unless each block is gathered alone."""
     loop, mode = settings.loop, settings.compute.compile
+    reduction: Reduction = "sum" if may_be_padded(settings) else "mean"
+    how = (loop.task, loop.label_smoothing, reduction)
     if layout.sizes["shard"] > 1 or layout.sizes["tp"] > 1:
         _compile_blocks(bare, mode)
-        return Learner(parallelise(bare, layout, mesh), loop.task, loop.label_smoothing)
-    learner = Learner(bare, loop.task, loop.label_smoothing)
+        return Learner(parallelise(bare, layout, mesh), *how)
+    learner = Learner(bare, *how)
     if mode:
         learner.compile(mode=mode)
     return parallelise(learner, layout, mesh)

@@ -11,12 +11,11 @@ for each epoch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from hotlap.chronometer.collect import ASKED_TO_LEAVE
 from hotlap.errors import UsageError
-from hotlap.trainer.build import Training
+from hotlap.trainer.build import WITH_CUDA_GRAPHS, Training
 from hotlap.trainer.checkpoint import Place
 from hotlap.trainer.export import export_weights
 from hotlap.trainer.keeper import Keeper
@@ -42,7 +41,8 @@ def train(t: Training) -> int:
     place = keeper.resume()
     progress.begin(place.step)
     log = Log(Path(output.folder), t.launch.rank == 0, output.tensorboard)
-    seen = Metrics(t.device)
+    has_graphs = t.settings.compute.compile in WITH_CUDA_GRAPHS
+    seen = Metrics(t.device, is_memory_reused=has_graphs)
     with StopSignals() as signals:
         agreement = Agreement(t.cpu_group, place.step)
         while place.step < end:
@@ -51,7 +51,7 @@ def train(t: Training) -> int:
                 number = place.step + 1
                 is_told = number % output.log_steps == 0 or number == end
                 update(t, micro_batches, place.step, n_steps, seen, counts_hits=is_told)
-                place = replace(place, step=number, batch=place.batch + len(micro_batches))
+                place = Place(number, place.epoch, place.batch + len(micro_batches))
                 if is_told:
                     stop_if_bad(t, seen, keeper)
                     figures = seen.read(t.figures_group)
@@ -74,7 +74,7 @@ def train(t: Training) -> int:
                 if place.step == end:
                     break
             else:
-                place = replace(place, epoch=place.epoch + 1, batch=0)
+                place = Place(place.step, place.epoch + 1)
             if t.validation is not None and is_validation_due(t, place, end):
                 t.watch.at(VALIDATION, place.step, is_long=True)
                 figures = validate(t, t.validation, validation_batches(t))

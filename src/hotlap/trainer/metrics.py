@@ -1,4 +1,4 @@
-"""Loss and accuracy of many steps: a step costs one copy on the device, and waits for nothing.
+"""Loss and accuracy of many steps: a step costs next to nothing, and waits for nothing.
 
 Losses are kept on the device and read together, when a line of progress is due or their place is
 full. The first step whose loss is no number is found then, too. Accuracy is counted where the loop
@@ -36,11 +36,12 @@ class Figures:
 class Metrics:
     """What was seen since the last reading."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, is_memory_reused: bool = False) -> None:
+        """`is_memory_reused`: each loss lies where the one before lay, as CUDA graphs have it."""
         self._device = device
-        self._losses = torch.zeros(CAPACITY, dtype=torch.float64, device=device)
-        self._steps: list[int] = []
-        """The step of each loss that is kept."""
+        self._is_memory_reused = is_memory_reused
+        self._kept: list[tuple[int, Tensor, int]] = []
+        """Losses, each with its step, and what makes a sum over targets of it."""
         self._loss = 0.0
         """The sum of those that were read."""
         self._bad_step = 0
@@ -49,15 +50,15 @@ class Metrics:
         self._counts = torch.zeros(4, dtype=torch.float64, device=device)
         """Targets counted on the device; of some, how many were looked at, and hits by 1 and 5."""
 
-    def add_loss(self, step: int, loss_sum: Tensor, n: Tensor | int) -> None:
-        """Of one backward: the sum over its targets."""
-        self._losses[len(self._steps)].copy_(loss_sum.detach())
-        self._steps.append(step)
+    def add_loss(self, step: int, loss: Tensor, n: Tensor | int, is_mean: bool = False) -> None:
+        """Of one backward: the sum over its n targets; or their mean, where the host knows n."""
+        kept = loss.detach().clone() if self._is_memory_reused else loss.detach()
+        self._kept.append((step, kept, int(n) if is_mean else 1))
         if isinstance(n, Tensor):
             self._counts[0] += n
         else:
             self._n_known += n
-        if len(self._steps) == CAPACITY:
+        if len(self._kept) == CAPACITY:
             self._read_losses()
 
     def add_accuracy(self, logits: Tensor, targets: Tensor) -> None:
@@ -69,12 +70,14 @@ class Metrics:
 
     def _read_losses(self) -> None:
         """Bring the losses to the host; this waits for the device."""
-        losses = self._losses[: len(self._steps)].tolist()
-        bad = (step for step, loss in zip(self._steps, losses, strict=True)
-               if not math.isfinite(loss))  # fmt: skip
-        self._bad_step = self._bad_step or next(bad, 0)
-        self._loss += sum(losses)
-        self._steps.clear()
+        if not self._kept:
+            return
+        losses = torch.stack([loss for _, loss, _ in self._kept]).tolist()
+        for (step, _, factor), loss in zip(self._kept, losses, strict=True):
+            if not (self._bad_step or math.isfinite(loss)):
+                self._bad_step = step
+            self._loss += loss * factor
+        self._kept.clear()
 
     def read(self, group: dist.ProcessGroup | None = None) -> Figures:
         """The figures since the last reading; this waits for the device."""

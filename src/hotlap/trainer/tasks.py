@@ -1,10 +1,13 @@
 """What is learnt: the loss of a batch, and what of it is counted.
 
-Losses are sums over targets. Divided by the number of targets of all micro-batches on all ranks
-they give the gradient of one large batch, however it was cut.
+The sum of losses over targets, divided by the number of targets of all micro-batches on all ranks,
+gives the gradient of one large batch, however it was cut. Where all targets count, and so their
+number is known, a mean is as good as a sum: mostly it is the loss of the step already.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,19 +15,28 @@ from torch import Tensor
 
 from hotlap.data.sampling import IGNORED
 
+Reduction = Literal["sum", "mean"]
 
-def loss_sum(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy, summed over all targets that count; in fp32, whatever the model computes in.
+
+def loss_of(
+    logits: Tensor,
+    targets: Tensor,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "sum",
+) -> Tensor:
+    """Cross-entropy over all targets that count; in fp32, whatever the model computes in.
 
     Targets are classes, or for mixed images a probability for each class.
     """
     logits = logits.float()
     if targets.is_floating_point():
-        return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+        return F.cross_entropy(
+            logits, targets, reduction=reduction, label_smoothing=label_smoothing
+        )
     return F.cross_entropy(
         logits.flatten(0, -2),
         targets.flatten(),
-        reduction="sum",
+        reduction=reduction,
         ignore_index=IGNORED,
         label_smoothing=label_smoothing,
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from hotlap.trainer.build import WITH_CUDA_GRAPHS, Training
 from hotlap.trainer.clip import clip_gradients
 from hotlap.trainer.metrics import Metrics
 from hotlap.trainer.schedules import lr_factor, momentum_at, set_rates
-from hotlap.trainer.tasks import hard_targets, loss_sum, n_targets, total
+from hotlap.trainer.tasks import hard_targets, loss_of, n_targets, total
 
 Batch = tuple[Tensor, Tensor]
 
@@ -38,7 +37,7 @@ def update(
         t.prepare(*batch, number=step * loop.accumulate + i)
         for i, batch in enumerate(micro_batches)
     ]
-    counts = [n_targets(targets, t.may_be_padded) for _, targets in prepared]
+    counts = [n_targets(targets, not t.loss_is_mean) for _, targets in prepared]
     n_all = total(counts, t.data_group, t.layout.n_data)
     if t.pipeline is not None:
         ((inputs, targets),) = prepared
@@ -52,11 +51,18 @@ def update(
         clip_gradients(t.optimized.parameters(), loop.clip_norm, t.stages_group)
     scaler.step(t.optimizer)
     scaler.update()
-    t.optimizer.zero_grad(set_to_none=True)
+    forget_gradients(t.optimizer)
     if t.sharded_update is not None:
         t.sharded_update.share_weights()
     if t.average is not None:
         t.average.update(t.bare)
+
+
+def forget_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """As `zero_grad` does, without what it looks up and records: that is 30 µs a step."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
 
 
 def one_by_one(
@@ -74,9 +80,13 @@ def one_by_one(
         with exchanging(t, is_last=i == len(micro_batches) - 1):
             with t.arithmetic.autocast():
                 loss, logits = t.model(inputs, targets)
-            # Ranks average their gradients: times their number that is the sum again.
-            scaler.scale(loss * (t.layout.n_data / n_all)).backward()
-        seen.add_loss(step + 1, loss, counts[i])
+            # A sum over targets some of which count for nothing, or a mean over all of them. Ranks
+            # average their gradients: times their number that is the sum again.
+            n_in_loss = counts[i] if t.loss_is_mean else 1
+            is_whole = t.loss_is_mean and n_in_loss * t.layout.n_data == n_all
+            whole_loss = loss if is_whole else loss * (n_in_loss * t.layout.n_data / n_all)
+            scaler.scale(whole_loss).backward()
+        seen.add_loss(step + 1, loss, counts[i], t.loss_is_mean)
         if counts_hits:
             seen.add_accuracy(logits, hard_targets(targets))
 
@@ -96,13 +106,13 @@ def through_pipeline(
     share = t.layout.n_data / n_all
 
     def loss(logits: Tensor, part: Tensor) -> Tensor:
-        return loss_sum(logits, part, t.settings.loop.label_smoothing) * share
+        return loss_of(logits, part, t.settings.loop.label_smoothing) * share
 
     with t.arithmetic.autocast():
         result = pipeline.step(inputs, targets, loss)
     if result is not None:
         logits, whole_loss = result
-        seen.add_loss(step + 1, whole_loss / share, n_targets(targets, t.may_be_padded))
+        seen.add_loss(step + 1, whole_loss / share, n_targets(targets, not t.loss_is_mean))
         if counts_hits:
             seen.add_accuracy(logits.detach(), hard_targets(targets))
 
@@ -114,13 +124,10 @@ def set_learning_rate(t: Training, step: int, n_steps: int) -> None:
     set_rates(t.optimizer, lr, momentum_at(step, n_steps, schedule))
 
 
-@contextlib.contextmanager
-def exchanging(t: Training, is_last: bool) -> Iterator[None]:
+def exchanging(t: Training, is_last: bool) -> AbstractContextManager[None]:
     """Ranks exchange gradients in the last backward of an update, and in no other."""
     if isinstance(t.model, DistributedDataParallel) and not is_last:
-        with t.model.no_sync():
-            yield
-        return
+        return t.model.no_sync()
     if isinstance(t.bare, FSDPModule):
         t.bare.set_requires_gradient_sync(is_last)
-    yield
+    return nullcontext()

@@ -15,7 +15,7 @@ from torch import Tensor
 from hotlap.data.feed import Feed
 from hotlap.trainer.build import Training
 from hotlap.trainer.metrics import Figures, Metrics
-from hotlap.trainer.tasks import loss_sum, n_targets
+from hotlap.trainer.tasks import loss_of, n_targets
 
 
 @torch.no_grad()
@@ -24,7 +24,7 @@ def validate(t: Training, feed: Feed, n_batches: int) -> Figures:
     seen = Metrics(t.device)
 
     def see(logits: Tensor, targets: Tensor) -> None:
-        seen.add_loss(0, loss_sum(logits, targets), n_targets(targets, may_be_padded=True))
+        seen.add_loss(0, loss_of(logits, targets), n_targets(targets, may_be_padded=True))
         if t.settings.loop.task == "images":
             seen.add_accuracy(logits, targets)
 
