@@ -133,6 +133,7 @@ def test_a_profile_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
         ("void pytorch_flash::flash_fwd_kernel<...>", None, "attention"),
         ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel", None, "norm"),
         ("void cudnn::ops::nchwToNhwcKernel<float>", "conv", "copy"),
+        ("void cudnn::fusion::convert_dq_to_16bits<true>", "attention", "attention"),
         ("triton_poi_fused_add_relu_0", None, "elementwise"),
         ("triton_tem_fused_mm_1", None, "matmul"),
         ("some_kernel_of_a_user", None, "other"),
@@ -172,6 +173,8 @@ def test_tensor_cores_by_name() -> None:
     assert uses_tensor_cores("cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4")
     assert not uses_tensor_cores(SGEMM)
     assert not uses_tensor_cores("cutlass_80_simt_sgemm_128x32_8x5_tn_align1")
+    assert uses_tensor_cores("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc")
+    assert not uses_tensor_cores("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_ffma_x")
 
 
 def test_tiles_of_a_product() -> None:
