@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hotlap.chronometer.profile.classes import operator_class, uses_tensor_cores
@@ -28,8 +28,11 @@ class Roof:
     """The ceilings that shares of a roofline are against; None where one is unknown."""
 
     flops_per_s: float | None
+    """For products of the type that takes the most time."""
     bytes_per_s: float | None
     source: str
+    others: Mapping[str, float | None] = field(default_factory=dict)
+    """FLOPs a second for products of the other types that were seen."""
 
 
 @dataclass(slots=True)
@@ -39,6 +42,8 @@ class _Known:
     flops: float = 0.0
     bytes: float = 0.0
     us: float = 0.0
+    by_dtype: dict[str, float] = field(default_factory=dict)
+    """FLOPs, by the type that they were computed in."""
 
 
 def time_by_class(window: Window, roof: Roof | None) -> tuple[ClassTime, ...]:
@@ -72,6 +77,8 @@ def _known_costs(window: Window) -> dict[KernelClass, _Known]:
             counted.add(id(operator))
             known.flops += cost.flops
             known.bytes += cost.bytes
+            dtype = computed_in(work) or ""
+            known.by_dtype[dtype] = known.by_dtype.get(dtype, 0.0) + cost.flops
     return found
 
 
@@ -96,7 +103,7 @@ def _class_time(
     flops, moved = known.flops / n_steps or None, known.bytes / n_steps or None
     # A rate of the lesser part of a class would say little of the class.
     known_s = known.us / 1e6 / n_steps if known.us >= LEAST_KNOWN * us else 0.0
-    share, bound = _roofline(flops, moved, known_s, roof)
+    share, bound = _roofline(known, n_steps, known_s, roof)
     if bound is None and kind in STREAMED and roof is not None:
         bound = "memory"
     return ClassTime(
@@ -115,15 +122,16 @@ def _class_time(
 
 
 def _roofline(
-    flops: float | None, moved: float | None, seconds: float, roof: Roof | None
+    known: _Known, n_steps: int, seconds: float, roof: Roof | None
 ) -> tuple[float | None, Literal["compute", "memory"] | None]:
     """The share of the time that the ceilings would take, and which of them takes longer."""
-    if roof is None or roof.bytes_per_s is None or moved is None or not seconds:
+    if roof is None or roof.bytes_per_s is None or not known.bytes or not seconds:
         return None, None
-    memory_s = moved / roof.bytes_per_s
-    if not flops or roof.flops_per_s is None:
+    memory_s = known.bytes / n_steps / roof.bytes_per_s
+    rates = {dtype: roof.others.get(dtype, roof.flops_per_s) for dtype in known.by_dtype}
+    if not known.flops or not all(rates.values()):
         return memory_s / seconds, "memory"
-    compute_s = flops / roof.flops_per_s
+    compute_s = sum(known.by_dtype[one] / rate for one, rate in rates.items() if rate) / n_steps
     if compute_s > memory_s:
         return compute_s / seconds, "compute"
     return memory_s / seconds, "memory"
