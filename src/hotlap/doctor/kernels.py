@@ -173,4 +173,3 @@ def told(op: TopOp) -> str:
     return f"{op.operator or op.name}, {op.seconds * 1e3:.3g} ms a step" + (
         f" ({where})" if where else ""
     )
-

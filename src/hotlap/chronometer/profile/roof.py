@@ -29,7 +29,7 @@ class Roofs:
         self._is_looked_up = False
 
     def __call__(self, device: str, dtypes: dict[str, float]) -> Roof | None:
-        """The roof of a device for products of these types, that first which takes the most time."""
+        """The roof of a device for products of these types, the one that takes the most first."""
         main, *others = dtypes or ("float32",)
         roof = roof_of(device, main, self._measured())
         if roof is None:

@@ -49,6 +49,8 @@ class _Calls:
         if next(module.parameters(), None) is None:
             return  # a criterion
         watch.open()
+        while watch.after_first_step and watch.n_steps():
+            watch.try_to(watch.after_first_step.pop())
         self._settle_last()
         site = None if module.training else site_of(sys._getframe(1))
         self._before = (module.training, watch.session.backwards, site)

@@ -27,7 +27,11 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     if not found:
         return
     sites = [file.site(node) for file, node in found]
-    spans = [(file.path, range(node.lineno, 1 + (node.end_lineno or 0))) for file, node in found]
+    spans = [
+        (file.path, range(node.lineno, 1 + (node.end_lineno or node.lineno)))
+        for file, node in found
+        if isinstance(node, FUNCTIONS)
+    ]
     yield Finding(
         NAME,
         "advice",

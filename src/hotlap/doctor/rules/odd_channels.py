@@ -1,6 +1,6 @@
 """Channels of convolutions that do not fit the tiles of tensor cores.
 
-The gain is that of products at the rate that large ones usually reach, where a profile tells theirs.
+The gain is that of products at the rate that large ones usually reach, if a profile tells theirs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A vocabulary whose size does not fit the tiles of tensor cores.
 
-The gain is that of products at the rate that large ones usually reach, where a profile tells theirs.
+The gain is that of products at the rate that large ones usually reach, if a profile tells theirs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         NAME,
         severity,
         f"the vocabulary of {odd[-1]:,} entries is no multiple of {tile}",
-        (f"the layer that gives the logits has as many outputs, and the last tile {odd[-1] % tile}",),
+        (f"the layer that gives the logits has as many outputs, its last tile {odd[-1] % tile}",),
         gain,
         f"make the embedding {padded:,} entries large; the added ones are never used",
     )

@@ -48,9 +48,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     )
 
 
-def _hidden(
-    training: Training, case: Case, limits: Thresholds
-) -> list[tuple[float, ProfiledSite]]:
+def _hidden(training: Training, case: Case, limits: Thresholds) -> list[tuple[float, ProfiledSite]]:
     """Waits inside of libraries that cost something: how often, and the user's line above them.
 
     Those that the script asks for have a rule of their own.
