@@ -20,6 +20,7 @@ from hotlap.doctor.rules import RULES
 from hotlap.machine.chips import find_chip
 from hotlap.records.finding import Diagnosis, Finding
 from hotlap.report.doctor import render_diagnosis
+from hotlap.report.profile import render_profile
 
 RECORDED = tuple(case for case in CASES if case.name not in TO_BE_RECORDED)
 BY_NAME = {case.name: case for case in CASES}
@@ -170,8 +171,12 @@ def test_a_gpu_that_lowers_its_clocks_is_not_said_to_wait(records: GpuRecords) -
 
 
 def test_small_layers_leave_the_gpu_waiting_for_launches(records: GpuRecords) -> None:
+    kernels = kernels_of(records, "tiny")
     assert limits(records, "tiny")["host"] > 0.9
-    assert kernels_of(records, "tiny").share(kernels_of(records, "tiny").seconds("matmul")) < 0.05
+    assert kernels.share(kernels.seconds("matmul")) < 0.05
+    # Forward and backward can be one graph; the optimizer and the loop are launched as before.
+    gain = finding_of(records, BY_NAME["tiny"]).gain
+    assert gain == pytest.approx(3.2, abs=0.2)
 
 
 def test_a_value_that_is_read_is_found_with_its_line(records: GpuRecords) -> None:
@@ -202,6 +207,15 @@ def test_copies_that_convolutions_make_are_left_to_the_memory_order(records: Gpu
     assert kernels.share(kernels_of(records, "convs").seconds("copy")) < 0.01
 
 
+def test_kernels_of_a_report_are_told_apart(records: GpuRecords) -> None:
+    profile = records.case("dense").profile
+    assert profile is not None
+    text = render_profile(profile, Path())
+    assert "  threshold_backward: vectorized_elementwise" in text
+    assert "  clamp_min: vectorized_elementwise" in text
+    assert "  mm: nvjet_sm90_tst_320x128" in text
+
+
 @each_case
 def test_the_report_has_no_line_that_nobody_can_read(records: GpuRecords, case: GpuCase) -> None:
     known = records.case(case.name)
@@ -212,8 +226,10 @@ def test_the_report_has_no_line_that_nobody_can_read(records: GpuRecords, case: 
         "0", records.machine, findings, notes, known.run, known.profile, limits=parts
     )
     text = render_diagnosis(diagnosis)
+    assert known.profile is not None
+    text += render_profile(known.profile, Path())
     spent = text[text.index("What the step is spent on") : text.index("Findings")]
     assert all(len(line) <= 105 for line in spent.splitlines())
     assert " 0 %" not in spent
-    for doubtful in ("None", " nan", " 1 times", " 1 kernels", "@FOLDER@", "@TESTS@"):
+    for doubtful in ("None", " nan", " 1 times", " 1 kernels", " 1 steps", "@FOLDER@", "@TESTS@"):
         assert doubtful not in text
