@@ -10,6 +10,7 @@ tries it all on a CPU.
 from __future__ import annotations
 
 import argparse
+import platform
 import re
 import shutil
 import socket
@@ -43,6 +44,7 @@ SMALL = {
     "(1408, 3328,": "(64, 32,",
 }
 HOST = "gpu-node"
+UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 PATHS = ("CC", "CXX", "CUDA_HOME")
 """Variables that hold paths of the machine."""
 
@@ -84,23 +86,21 @@ def keep(path: Path, folder: Path, target: Path) -> None:
         str(HERE): "@TESTS@",
         sys.prefix: "@PYTHON@",
         f'"{host}"': f'"{HOST}"',
+        platform.release(): "6",
     }.items():
         text = text.replace(old, new)
-    (target / path.name.replace(f"{host}-", f"{HOST}-")).write_text(text)
+    (target / path.name.replace(f"{host}-", f"{HOST}-")).write_text(UUID.sub("0", text))
 
 
 def nameless(machine: Machine) -> Machine:
     """Without what tells which machine it is."""
     system, software = machine.system, machine.software
     storage = replace(system.storage, path=".", mount="/") if system.storage else None
-    gpus = tuple(replace(gpu, uuid=f"GPU-{gpu.index}") for gpu in system.gpus)
     network = replace(system.network, interfaces=())
     environment = {k: v for k, v in software.environment.items() if k not in PATHS}
     return replace(
         machine,
-        system=replace(
-            system, hostname=HOST, kernel="6", storage=storage, gpus=gpus, network=network
-        ),
+        system=replace(system, hostname=HOST, storage=storage, network=network),
         software=replace(
             software,
             python=replace(software.python, executable="python3"),
@@ -132,7 +132,8 @@ def main() -> None:
                 print(f"{case.name} failed: {str(error)[-1500:]}", flush=True)
         forked.close()
         parts = Prober(progress=print).probe(Path(), None)
-        write_json(kept / "machine.json", nameless(Machine(*parts, None, ())))
+        write_json(root / "machine.json", nameless(Machine(*parts, None, ())))
+        keep(root / "machine.json", root, kept)
         with tarfile.open(arguments.archive, "w:gz") as archive:
             archive.add(kept, arcname=".")
 

@@ -27,6 +27,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         return
     is_strict = workload.flags.get("matmul_precision") == "highest"
     how = "without tensor cores" if is_strict else "in TF32"
+    seen = case.kernels.gain_of_narrow() if case.kernels else None
     yield Finding(
         NAME,
         "warning" if is_strict else "advice",
@@ -35,9 +36,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
             f"{workload.device_name} has bf16; forward and backward take {percent(share)}",
             *(("fp32 products alone would be faster with the lever tf32",) if is_strict else ()),
         ),
-        kernels.gain_of_narrow()
-        if (kernels := case.kernels) is not None
-        else lever_gain(training, "bf16"),
+        seen or lever_gain(training, "bf16"),
         lever_cure(training, "bf16"),
     )
 
