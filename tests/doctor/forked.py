@@ -31,6 +31,8 @@ class Forked:
 
     def __init__(self, root: Path) -> None:
         self._root, self._n = root, 0
+        self.folder = root
+        """Of the last run."""
         self._process = subprocess.Popen(
             [sys.executable, str(MANY)],
             stdin=subprocess.PIPE,
@@ -60,7 +62,7 @@ class Forked:
     ) -> Outcome:
         """Write a script and run it, for its steps or until its profile is made."""
         self._n += 1
-        folder = self._root / str(self._n)
+        folder = self.folder = self._root / str(self._n)
         folder.mkdir()
         script = folder / "train.py"
         script.write_text(text)

@@ -1,7 +1,9 @@
 """Faults of trainings on a GPU, each a change of a well-tuned script in `gpu_scripts/`.
 
-`record_on_gpu.py` runs them on a machine that has one and keeps what they left; the tests look at
-that, wherever they run.
+`record_on_gpu.py` runs them on a machine that has one and keeps what they left; `h200.tar.gz` is
+what it kept on one H200 with torch 2.11, and the tests look at that, wherever they run. In the
+profiles of 'strict fp32' and 'outside autocast' the types of products have been read anew from the
+names of their kernels: when they were recorded, kernels without tensor cores were taken for TF32.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ Edits = dict[str, str]
 SIZES = "BATCH, WIDTH, HIDDEN, N_CLASSES = 8192, 4096, 8192, 1024"
 CONTEXT = "    with torch.autocast(device, torch.bfloat16):\n        loss = "
 STEP = "    optimizer.step()\n"
+ZERO = "    optimizer.zero_grad()\n"
 LOOP = "for _ in range(400):\n"
 SGD = "torch.optim.SGD(model.parameters(), lr=0.01, fused=True)"
 PINNED = ", pin_memory=True)"
@@ -44,17 +47,44 @@ class GpuCase:
     edits: Edits = field(default_factory=dict)
     rules: tuple[str, ...] = ()
     """That fire on it, beside notes; none on a well-tuned one."""
+    mended: str = ""
+    """The case that it is without its fault: what the cure is worth can be told from the two."""
 
 
 CASES = (
     GpuCase("dense", "dense"),
-    GpuCase("convs", "convs"),
+    # Half of its step is norms and activations, one kernel each: nothing but the compiler mends it.
+    GpuCase("convs", "convs", rules=("elementwise",)),
     GpuCase("words", "words"),
     GpuCase("tiny", "dense", sizes(64, 64, 64, 8), ("launch_gaps", "small_batch")),
-    GpuCase("thin", "dense", sizes(16, 8192, 16384), ("thin_products",)),
-    GpuCase("odd tiles", "dense", sizes(1408, 3328, 3328, 3328), ("waves",)),
-    GpuCase("odd sizes", "dense", sizes(8192, 4096, 8190), ("odd_linear",)),
-    GpuCase("strict fp32", "dense", {CONTEXT: "    if True:\n        loss = "}, ("fp32_products",)),
+    # With so few samples the casts of the weights, which autocast makes in every step, take longer
+    # than the products.
+    GpuCase("thin", "dense", sizes(16, 8192, 16384), ("copies", "thin_products")),
+    # Of two and a half waves, which the library has no better tiles for; its step is too short.
+    GpuCase(
+        "small odd tiles",
+        "dense",
+        sizes(1408, 3328, 3328, 3328),
+        ("launch_gaps", "small_batch"),
+    ),
+    GpuCase(
+        "odd tiles",
+        "dense",
+        {
+            LOOP: f"odd = torch.randn(1408, 3328, device=device).bfloat16()\n{LOOP}",
+            ZERO: f"    for _ in range(128):\n        odd.t() @ odd\n{ZERO}",
+        },
+        ("waves",),
+        mended="dense",
+    ),
+    GpuCase("odd sizes", "dense", sizes(8192, 4096, 8190), ("odd_linear",), mended="dense"),
+    GpuCase(
+        "strict fp32",
+        "dense",
+        {CONTEXT: "    if True:\n        loss = "},
+        ("fp32_products",),
+        mended="dense",
+    ),
     GpuCase(
         "outside autocast",
         "dense",
@@ -63,6 +93,7 @@ CASES = (
             "nn.Linear(HIDDEN, HIDDEN)": "Careful(HIDDEN, HIDDEN)",
         },
         ("autocast_missed",),
+        mended="dense",
     ),
     GpuCase(
         "chain",
@@ -78,6 +109,7 @@ CASES = (
             STEP: f"{STEP}    long.sort()\n",
         },
         ("dominant_op",),
+        mended="dense",
     ),
     GpuCase(
         "copying",
@@ -87,8 +119,9 @@ CASES = (
             STEP: f"{STEP}    big.t().contiguous()\n",
         },
         ("copies",),
+        mended="dense",
     ),
-    GpuCase("reading", "dense", {STEP: f"{STEP}    loss.item()\n"}, ("syncs",)),
+    GpuCase("reading", "dense", {STEP: f"{STEP}    loss.item()\n"}, ("syncs",), mended="dense"),
     GpuCase(
         "reading now and then",
         "dense",
@@ -97,7 +130,13 @@ CASES = (
             STEP: f"{STEP}    if step % 100 == 99:\n        loss.item()\n",
         },
     ),
-    GpuCase("barrier", "dense", {STEP: f"{STEP}    torch.cuda.synchronize()\n"}, ("barriers",)),
+    GpuCase(
+        "barrier",
+        "dense",
+        {STEP: f"{STEP}    torch.cuda.synchronize()\n"},
+        ("barriers",),
+        mended="dense",
+    ),
     GpuCase(
         "optimizer",
         "dense",
@@ -120,20 +159,38 @@ CASES = (
             "images = images.to(memory_format=torch.channels_last)\n": "",
         },
         ("channels_last",),
+        mended="convs",
     ),
-    GpuCase("unpinned", "words", {PINNED: ")"}, ("pageable_copies",)),
+    # A batch of tokens is 256 KB: neither copy costs anything.
+    GpuCase("unpinned tokens", "words", {PINNED: ")"}, mended="words"),
+    GpuCase("blocking tokens", "words", {", non_blocking=True)": ")"}, mended="words"),
+    GpuCase("sounds", "sounds"),
+    GpuCase("unpinned", "sounds", {PINNED: ")"}, ("pageable_copies",), mended="sounds"),
     GpuCase(
         "blocking",
-        "words",
+        "sounds",
         {", non_blocking=True)": ")"},
         ("blocking_copies",),
+        mended="sounds",
     ),
-    GpuCase("attention by hand", "words", {FUSED: BY_HAND}, ("attention_by_hand",)),
+    # Its softmax is computed in fp32: the scores are cast there and back, and these are copies too.
+    GpuCase(
+        "attention by hand",
+        "words",
+        {FUSED: BY_HAND},
+        ("attention_by_hand", "copies"),
+        mended="words",
+    ),
     GpuCase(
         "odd vocabulary",
         "words",
         {"= 8192, 1024, 2048, 16, 16": "= 8190, 1024, 2048, 16, 16"},
         ("odd_vocabulary",),
+        mended="words",
     ),
 )
 """Notes may be on any of them."""
+
+TO_BE_RECORDED = ("odd tiles", "sounds", "unpinned", "blocking")
+"""Not in the archive yet: the first recording had smaller ones, without the fault that they are
+for."""

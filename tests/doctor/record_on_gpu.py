@@ -3,18 +3,22 @@
     python tests/doctor/record_on_gpu.py h200.tar.gz [--only name,name] [--small]
 
 Of each case: the Run, its ranks, what was seen inside, the script, and the Profile of a second run;
-beside them the Machine, once. `--small` tries it all on a CPU.
+beside them the Machine, once. What names the machine or lies elsewhere on it is left out. `--small`
+tries it all on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import platform
 import re
 import shutil
+import socket
 import sys
 import tarfile
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -37,7 +41,12 @@ SMALL = {
     "32768, 32768": "32, 32",
     "1 << 26": "1 << 6",
     "120 << 30": "120",
+    "(1408, 3328,": "(64, 32,",
 }
+HOST = "gpu-node"
+UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+PATHS = ("CC", "CXX", "CUDA_HOME")
+"""Variables that hold paths of the machine."""
 
 
 def text_of(case: GpuCase, is_small: bool) -> str:
@@ -49,6 +58,7 @@ def text_of(case: GpuCase, is_small: bool) -> str:
     if is_small:
         text = re.sub(r"(N_CLASSES) = .*", r"\1 = 64, 64, 128, 16", text)
         text = re.sub(r"(N_HEADS, BATCH) = .*", r"\1 = 64, 16, 32, 2, 4", text)
+        text = re.sub(r"(N_FEATURES, WIDTH, BATCH) = .*", r"\1 = 16, 16, 8, 32, 4", text)
         for old, new in SMALL.items():
             text = text.replace(old, new)
     return text
@@ -62,12 +72,41 @@ def record(forked: Forked, case: GpuCase, target: Path, is_small: bool) -> None:
     target.mkdir(parents=True)
     for pattern in KEPT:
         for path in measured.folder.glob(pattern):
-            # Where it lay is no matter: the test puts its own folder there.
-            (target / path.name).write_text(
-                path.read_text().replace(str(measured.folder), "@FOLDER@")
-            )
+            keep(path, measured.folder, target)
     profiled = forked.profile(text)
-    write_json(target / PROFILE_FILE, profiled)
+    write_json(forked.folder / PROFILE_FILE, profiled)
+    keep(forked.folder / PROFILE_FILE, forked.folder, target)
+
+
+def keep(path: Path, folder: Path, target: Path) -> None:
+    """A file of a run, less its paths and its host: the test puts its own folder there."""
+    host, text = socket.gethostname(), path.read_text()
+    for old, new in {
+        str(folder): "@FOLDER@",
+        str(HERE): "@TESTS@",
+        sys.prefix: "@PYTHON@",
+        f'"{host}"': f'"{HOST}"',
+        platform.release(): "6",
+    }.items():
+        text = text.replace(old, new)
+    (target / path.name.replace(f"{host}-", f"{HOST}-")).write_text(UUID.sub("0", text))
+
+
+def nameless(machine: Machine) -> Machine:
+    """Without what tells which machine it is."""
+    system, software = machine.system, machine.software
+    storage = replace(system.storage, path=".", mount="/") if system.storage else None
+    network = replace(system.network, interfaces=())
+    environment = {k: v for k, v in software.environment.items() if k not in PATHS}
+    return replace(
+        machine,
+        system=replace(system, hostname=HOST, storage=storage, network=network),
+        software=replace(
+            software,
+            python=replace(software.python, executable="python3"),
+            environment=environment,
+        ),
+    )
 
 
 def main() -> None:
@@ -93,7 +132,8 @@ def main() -> None:
                 print(f"{case.name} failed: {str(error)[-1500:]}", flush=True)
         forked.close()
         parts = Prober(progress=print).probe(Path(), None)
-        write_json(kept / "machine.json", Machine(*parts, None, ()))
+        write_json(root / "machine.json", nameless(Machine(*parts, None, ())))
+        keep(root / "machine.json", root, kept)
         with tarfile.open(arguments.archive, "w:gz") as archive:
             archive.add(kept, arcname=".")
 

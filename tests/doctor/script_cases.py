@@ -52,6 +52,7 @@ BACKWARD = "        loss.backward()\n"
 OPTIMIZER = "torch.optim.SGD(model.parameters(), lr=0.01, fused=True)"
 LOADER = "shuffle=True, drop_last=True)"
 ENDS = "nn.Dropout(0.1)]"
+CHECKED = "torch.autograd.gradcheck(torch.tanh, torch.ones(2, dtype=float, requires_grad=True))"
 
 SLOW = {
     TOP: "import time\n\n"
@@ -74,6 +75,15 @@ FILES = {
     "    Path(f'{i}.bin').write_bytes(b'sample')\n" + TOP,
     "data = TensorDataset(torch.randn(1024": "data = Files(torch.randn(1024",
 }
+
+
+NO_WAIT = {"workload.phases_s": {"forward": 1.0}}
+"""Whether steps this short wait for workers depends on what else the machine does."""
+
+
+def prefetching(n: int) -> Edits:
+    found = workers(2)[LOADER]
+    return {LOADER: f"{found[:-1]}, prefetch_factor={n})"}
 
 
 def workers(n: int, stay: bool = True) -> Edits:
@@ -195,6 +205,14 @@ DATA = (
         twin_told={"workload.n_cpus": 2},
     ),
     Pair("workers_many", "plain", workers(8), workers(2)),
+    Pair(
+        "prefetch_many",
+        "plain",
+        prefetching(16),
+        prefetching(4),
+        told=NO_WAIT,
+        twin_told=NO_WAIT,
+    ),
     Pair(
         "workers_restart",
         "plain",
@@ -320,12 +338,14 @@ LAYERS = (
         {"(WIDTH, 256)": "(WIDTH, 250)", "r(256,": "r(250,"},
         on_gpu=True,
     ),
+    Pair("odd_linear", "plain", {"batch_size=64": "batch_size=60"}, on_gpu=True),
     Pair(
         "odd_channels",
         "images",
         {"block(16, 32)": "block(16, 30)", "r(32, 10)": "r(30, 10)"},
         on_gpu=True,
     ),
+    Pair("head_size", "text", {"1024, 64, 64, 2": "1024, 72, 64, 2"}, on_gpu=True),
     Pair("odd_vocabulary", "text", {"1024, 64, 64, 2": "1030, 64, 64, 2"}, on_gpu=True),
     Pair(
         "head_size",
@@ -449,6 +469,7 @@ LOOPS = (
         "plain",
         {LOOP: f"torch.autograd.profiler.profile().__enter__()\n{LOOP}"},
     ),
+    Pair("gradcheck", "plain", behind_step(CHECKED), at_top(CHECKED)),
     Pair("zero_grad", "plain", {"zero_grad()": "zero_grad(set_to_none=False)"}),
     Pair("retain_graph", "plain", {"loss.backward()": "loss.backward(retain_graph=True)"}),
     Pair(
@@ -580,6 +601,28 @@ KERNELS = (
         on_gpu=True,
     ),
 )
+
+
+def made_in(order: str) -> Edits:
+    """Layers made in some order and called in the right one, and a parameter that is not used."""
+    called = "reversed(self.parts)" if order != "layers" else "self.parts"
+    model = (
+        "class Model(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        f"        self.parts = nn.ModuleList({order})\n"
+        "        self.spare = nn.Parameter(torch.zeros(8))\n\n"
+        "    def forward(self, x):\n"
+        f"        for part in {called}:\n"
+        "            x = part(x)\n"
+        "        return x\n\n\n"
+    )
+    return {
+        "model = nn.Sequential(*layers)\n": f"{model}model = Model()\n",
+        "bucket_view=True": "bucket_view=True, find_unused_parameters=True",
+    }
+
+
 RANKS = (
     Pair("data_parallel", "plain", {MADE: f"{MADE}model = nn.DataParallel(model)\n"}),
     Pair(
@@ -592,6 +635,7 @@ RANKS = (
             "model = Dist",
         },
     ),
+    Pair("parameter_order", "ranks", made_in("reversed(layers)"), made_in("layers")),
     Pair("bucket_view", "ranks", {", gradient_as_bucket_view=True": ""}),
     Pair(
         "accumulation_sync",

@@ -30,6 +30,8 @@ from hotlap.records.profile import MemoryUse, Profile, RankProfile
 LOOKING = [rule for rule in RULES if "profile" in rule.needs]
 MENDED = {"software.torch.products.bfloat16": "usable"}
 GIB = 2**30
+PHASES = {"forward": 1.0}
+"""Of the steps on a GPU: data and optimizer are a CPU's in the run beside them."""
 
 # On the CPU ---------------------------------------------------------------------------------------
 
@@ -111,7 +113,7 @@ class Clinic:
         return self._forked.profile(written("plain", edits))
 
     def on_gpu(self, rank: RankProfile, facts: dict[str, Any]) -> Case:
-        told = {**GPU, "step.mean": STEP_US / 1e6, **facts}
+        told = {**GPU, "step.mean": STEP_US / 1e6, "workload.phases_s": PHASES, **facts}
         training = as_told(self.training({}), told)
         profile = Profile("", (), "", (rank,), None, ())
         return Case(recorded("gpu_node", {}), training.run, training, profile=profile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from device_trace import GEMM, NCCL, RELU, SGEMM, profile_of, training
+from device_trace import GEMM, NCCL, RELU, SGEMM, STEP_US, DeviceTrace, profile_of, training
 
 from hotlap.chronometer.profile.analyse import Left, analyse, memory_slope
 from hotlap.chronometer.profile.classes import kernel_class, operator_class, uses_tensor_cores
@@ -104,6 +104,37 @@ def test_a_class_has_its_share_of_the_roofline(tmp_path: Path) -> None:
     assert "percentages of the roofline are against a test" in rank.notes
 
 
+def test_a_roofline_is_that_of_each_type(tmp_path: Path) -> None:
+    roof = Roof(flops_per_s=1e14, bytes_per_s=1e12, source="a test", others={"float32": 1e12})
+    rank = profile_of(training(), tmp_path, roof)
+    matmul = next(row for row in rank.classes if row.name == "matmul")
+    seconds = 2 * 2048 * 1152 * 512 / 1e14 + 2 * 256 * 256 * 64 / 1e12
+    assert matmul.roofline == pytest.approx(seconds / 300e-6)
+
+
+@pytest.mark.parametrize(("update_us", "bytes_per_s"), [(8, 3e11), (12, None)])
+def test_rates_are_of_the_time_whose_cost_is_known(
+    tmp_path: Path, update_us: float, bytes_per_s: float | None
+) -> None:
+    """An addition of three megabytes in 10 µs, an update, an input that is only passed on."""
+    trace = DeviceTrace()
+    known = {"Input Dims": [[250_000], [250_000]], "Input type": ["float", "float"]}
+    for step in range(3):
+        at = 10_000 + step * STEP_US
+        trace.mark(at)
+        trace.launch("aten::add", RELU, at + 10, at + 100, 10, **known)
+        trace.launch("aten::_fused_sgd_", "multi_tensor_apply", at + 20, at + 200, update_us)
+        trace.add("cpu_op", "aten::contiguous", at + 40, 5, **known)
+        trace.launch("aten::copy_", "copy_kernel", at + 50, at + 300, 10)
+    trace.mark(10_000 + 3 * STEP_US)
+    rank = profile_of(trace, tmp_path, Roof(None, 1e12, "a test"))
+    rows = {row.name: row for row in rank.classes}
+    expected = pytest.approx(bytes_per_s) if bytes_per_s else None
+    assert rows["elementwise"].bytes_per_s == expected
+    assert rows["elementwise"].bound == rows["copy"].bound == "memory"
+    assert rows["copy"].bytes is None
+
+
 def test_a_device_without_kernels_in_the_trace_is_told(tmp_path: Path) -> None:
     trace = training()
     trace.events = [
@@ -133,6 +164,7 @@ def test_a_profile_comes_back_from_json_as_it_was(tmp_path: Path) -> None:
         ("void pytorch_flash::flash_fwd_kernel<...>", None, "attention"),
         ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel", None, "norm"),
         ("void cudnn::ops::nchwToNhwcKernel<float>", "conv", "copy"),
+        ("void cudnn::fusion::convert_dq_to_16bits<true>", "attention", "attention"),
         ("triton_poi_fused_add_relu_0", None, "elementwise"),
         ("triton_tem_fused_mm_1", None, "matmul"),
         ("some_kernel_of_a_user", None, "other"),
@@ -172,6 +204,8 @@ def test_tensor_cores_by_name() -> None:
     assert uses_tensor_cores("cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4")
     assert not uses_tensor_cores(SGEMM)
     assert not uses_tensor_cores("cutlass_80_simt_sgemm_128x32_8x5_tn_align1")
+    assert uses_tensor_cores("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc")
+    assert not uses_tensor_cores("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_ffma_x")
 
 
 def test_tiles_of_a_product() -> None:

@@ -96,7 +96,7 @@ def _visit(arguments: argparse.Namespace) -> Visit | None:
     """A short run of the command, if there is one, and another for its kernels."""
     if not arguments.command:
         return None
-    from hotlap.doctor.visit import profile_command, visit_command
+    from hotlap.doctor.visit import profile_command, visit_command, with_profile
 
     say = _silent if arguments.quiet else _progress
     say(f"running the command for {arguments.steps} steps")
@@ -105,7 +105,7 @@ def _visit(arguments: argparse.Namespace) -> Visit | None:
     if arguments.no_profile or visit.training is None or visit.run.exit_code:
         return visit
     say("running it again, silently, for a profile of some steps")
-    return replace(visit, profile=profile_command(command, runs_dir))
+    return with_profile(visit, profile_command(command, runs_dir))
 
 
 def _ceilings(

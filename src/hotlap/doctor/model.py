@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hotlap.doctor.cure import BY_NAME
+from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 
 LEAST_VOCABULARY = 1000
@@ -30,3 +32,12 @@ def has_modes(training: Training) -> bool:
     """Whether training and evaluation mode differ for the model."""
     kinds = {kind for one in training.workload.models for kind in one.facts.get("kinds", {})}
     return any("Dropout" in kind or "BatchNorm" in kind for kind in kinds)
+
+
+def is_channels_first(training: Training, limits: Thresholds) -> bool:
+    """Whether a step is spent in convolutions in torch's default memory order."""
+    n_convolutions = training.workload.n_modules("Conv2d", "ConvTranspose2d")
+    share = training.share("forward", "backward")
+    if n_convolutions < limits.least_convolutions or share < limits.least_compute_share:
+        return False
+    return BY_NAME["channels_last"].applies(training.workload).yes

@@ -40,7 +40,9 @@ class Case:
         """What the first rank that was profiled spends its step on."""
         if self.training is None or self.profile is None:
             return None
-        return kernels_of(self.profile, self.training.step.mean, self.machine.ceilings)
+        step_s = self.training.step.mean
+        data_s = step_s * self.training.share("data")
+        return kernels_of(self.profile, step_s, data_s, self.machine.ceilings)
 
     def has(self, need: Need) -> bool:
         """Whether this part of a case is known."""

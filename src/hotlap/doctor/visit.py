@@ -15,7 +15,9 @@ from hotlap.chronometer.profile.collect import make_profile
 from hotlap.chronometer.profile.roof import Roofs
 from hotlap.chronometer.profile.window import Orders
 from hotlap.doctor.habits import Habits, read_habits
+from hotlap.doctor.kernels import kernels_of
 from hotlap.doctor.script import read_script, scripts_of
+from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.errors import RecordError
 from hotlap.levers.common.inside import Orders as LeverOrders
@@ -25,7 +27,7 @@ from hotlap.levers.common.workload import (
     waits_for_host,
     workload_from,
 )
-from hotlap.machine.host import cpu_flags, describe_host
+from hotlap.machine.host import cpu_flags
 from hotlap.records.profile import Profile
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import Run
@@ -68,6 +70,23 @@ def profile_command(command: tuple[str, ...], runs_dir: Path) -> Profile:
     return make_profile(outcome.folder, outcome.run, Roofs())
 
 
+def with_profile(visit: Visit, profile: Profile) -> Visit:
+    """A Visit with the profile of a second run, which knows better whether the device waits.
+
+    A host that is held up in every step, by a copy say, never runs ahead of its device: from
+    outside that looks as if the device were waiting for it.
+    """
+    training = visit.training
+    if training is not None and training.workload.waits_for_host:
+        step_s = training.step.mean
+        kernels = kernels_of(profile, step_s, step_s * training.share("data"), None)
+        if kernels is not None and kernels.is_on_device:
+            waits = kernels.share(sum(kernels.idle().values())) >= Thresholds().least_idle_share
+            workload = replace(training.workload, waits_for_host=waits)
+            training = replace(training, workload=workload)
+    return replace(visit, training=training, profile=profile)
+
+
 def read_visit(outcome: Outcome) -> Visit:
     """From what a Run left on disk."""
     return Visit(outcome.run, describe_seen(outcome.seen), _training(outcome.run, outcome.folder))
@@ -79,7 +98,7 @@ def _training(run: Run, folder: Path) -> Training | None:
     events = read_events(folder)
     habits = read_habits(events.seen) or Habits()
     ranks = _ranks(folder)
-    n_cpus = describe_host().n_cpus_allocated or 1
+    n_cpus = run.machine.get("n_cpus_allocated") or 1
     workload = workload_from(events, phases_of(run), n_cpus, run.world_size or 1, cpu_flags())
     workload = replace(workload, waits_for_host=waits_for_host(ranks))
     script = read_script((*habits.files, *scripts_of(run.command)))

@@ -49,6 +49,7 @@ class ClassTime:
     intensity: float | None
     """FLOPs a byte."""
     flops_per_s: float | None
+    """In the time of the operators whose cost is known; None where they are the lesser part."""
     bytes_per_s: float | None
     roofline: float | None
     """Share of what the machine's ceilings allow at this intensity."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hotlap.records.profile import ClassTime, Profile, RankProfile, Site, SiteShare, Skew
+from hotlap.records.profile import ClassTime, Profile, RankProfile, Site, SiteShare, Skew, TopOp
 from hotlap.report.terminal import BAR_WIDTH, seconds, size
 
 NAME_WIDTH = 44
 N_TOP = 10
 N_LISTED = 8
+_NAMESPACES = re.compile(r"^void |\(anonymous namespace\)::|\bat::native::|\bcutlass::")
 
 
 def render_profile(profile: Profile, folder: Path) -> str:
@@ -35,8 +37,9 @@ def _rank(rank: RankProfile) -> Iterator[str]:
         yield "  nothing was profiled"
         return
     first = rank.first_step or 0
+    n_steps = "one step" if rank.n_steps == 1 else f"{rank.n_steps} steps"
     yield (
-        f"  profile of {rank.n_steps} steps from step {first} on {rank.device}: "
+        f"  profile of {n_steps} from step {first} on {rank.device}: "
         f"{seconds(rank.step_s)} a step under the profiler"
     )
     yield ""
@@ -131,9 +134,16 @@ def _top(rank: RankProfile) -> Iterator[str]:
     for row in rank.top[:N_TOP]:
         place = _from(row.sites[0]) if row.sites else ""
         yield (
-            f"  {_short(row.name):<{NAME_WIDTH}}{seconds(row.seconds):>10}"
+            f"  {_short(_named(row)):<{NAME_WIDTH}}{seconds(row.seconds):>10}"
             f"{100 * row.share:>6.0f} %{row.calls:>8.4g}  {place}"
         ).rstrip()
+
+
+def _named(row: TopOp) -> str:
+    """A kernel with its operator: of many kernels the names begin alike, and differ far behind."""
+    kernel = _NAMESPACES.sub("", row.name)
+    operator = row.operator.removeprefix("aten::")
+    return f"{operator}: {kernel}" if operator and row.operator != row.name else kernel
 
 
 def _products(rank: RankProfile) -> Iterator[str]:
@@ -159,7 +169,8 @@ def _syncs(rank: RankProfile) -> Iterator[str]:
     for row in rank.syncs[:N_LISTED]:
         place = _place(row.site) if row.site else "(unknown line)"
         took = f", {seconds(row.seconds)} a step" if rank.device != "cpu" else ""
-        yield f"    {place}  {row.call}, {row.calls:.4g} times a step{took}"
+        often = "once" if row.calls == 1 else f"{row.calls:.4g} times"
+        yield f"    {place}  {row.call}, {often} a step{took}"
     if len(rank.syncs) > N_LISTED:
         yield f"    and {len(rank.syncs) - N_LISTED} places more"
 

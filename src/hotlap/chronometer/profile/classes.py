@@ -44,7 +44,7 @@ _KERNELS: tuple[tuple[KernelClass, str], ...] = (
         r"layer_?norm|batch_?norm|group_?norm|rms_?norm|bn_(fw|bw)|cudnn.*norm|RowwiseMoments",
     ),
     ("copy", r"memcpy|memset|copy|CatArray|nchwToNhwc|nhwcToNchw|transpose|pointwise_pad"),
-    ("conv", r"conv|winograd|implicit_gemm|fprop|dgrad|wgrad|cudnn.*(grad|fft)"),
+    ("conv", r"conv(?!ert)|winograd|implicit_gemm|fprop|dgrad|wgrad|cudnn.*(grad|fft)"),
     ("matmul", r"gemm|gemv|nvjet|cublas|cutlass|cijk_|triton_tem|splitKreduce|_mm_|xmma"),
     (
         "elementwise",
@@ -56,9 +56,11 @@ _OPERATOR_PATTERNS = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, patte
 _KERNEL_PATTERNS = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KERNELS]
 _TENSOR_CORES = re.compile(
     r"tensorop|s1688|s16816|s161616|h884|h1688|h16816|i16832|s884|hmma|imma|[wg]gmma|nvjet"
-    r"|tf32|xmma.*(bf16|f16|tf32|e4m3)|flash_(fwd|bwd)|fmha|flash_attn|cudnn.*sdpa|_tc_|mma_",
+    r"|tf32|xmma.*(bf16|f16|tf32|e4m3)|flash_(fwd|bwd)|fmha|flash_attn|cudnn.*sdpa|_tc_"
+    r"|(?<!x)mma_",
     re.IGNORECASE,
 )
+"""A family of kernels is called xmma whatever it computes with: those that end in ffma use none."""
 
 
 def operator_class(name: str) -> KernelClass:

@@ -5,6 +5,8 @@ What `hotlap doctor` measured on this machine; for a device that it did not, the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hotlap.chronometer.profile.sums import Roof
 from hotlap.machine.ceiling_cache import cache_folder, load, machine_key
 from hotlap.machine.chips import find_chip
@@ -27,8 +29,13 @@ class Roofs:
         self._is_looked_up = False
 
     def __call__(self, device: str, dtypes: dict[str, float]) -> Roof | None:
-        """The roof of a device for products of the type that takes the most time."""
-        return roof_of(device, next(iter(dtypes), "float32"), self._measured())
+        """The roof of a device for products of these types, the one that takes the most first."""
+        main, *others = dtypes or ("float32",)
+        roof = roof_of(device, main, self._measured())
+        if roof is None:
+            return None
+        found = {dtype: roof_of(device, dtype, self._measured()) for dtype in others}
+        return replace(roof, others={dtype: r.flops_per_s for dtype, r in found.items() if r})
 
     def _measured(self) -> Ceilings | None:
         if not self._is_looked_up:

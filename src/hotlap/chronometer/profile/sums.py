@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hotlap.chronometer.profile.classes import operator_class, uses_tensor_cores
 from hotlap.chronometer.profile.costs import Cost, cost_of, dtype_of
 from hotlap.chronometer.profile.lines import Lines
+from hotlap.chronometer.profile.operators import Operator
 from hotlap.chronometer.profile.work import Window, Work
 from hotlap.records.profile import CLASSES, ClassTime, KernelClass, TopOp
 
 N_TOP = 15
 MATRIX_KINDS = ("matmul", "conv", "attention")
+STREAMED = ("elementwise", "norm", "copy")
+"""Classes that memory limits, whatever is known of their bytes."""
+LEAST_KNOWN = 0.5
+"""Of a class's time, in operators whose cost is known, for a rate of the class. The cost of fused
+updates is not: their inputs are lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +28,22 @@ class Roof:
     """The ceilings that shares of a roofline are against; None where one is unknown."""
 
     flops_per_s: float | None
+    """For products of the type that takes the most time."""
     bytes_per_s: float | None
     source: str
+    others: Mapping[str, float | None] = field(default_factory=dict)
+    """FLOPs a second for products of the other types that were seen."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of a class: what its operators cost whose cost is known, and the time that they took."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    us: float = 0.0
+    by_dtype: dict[str, float] = field(default_factory=dict)
+    """FLOPs, by the type that they were computed in."""
 
 
 def time_by_class(window: Window, roof: Roof | None) -> tuple[ClassTime, ...]:
@@ -33,67 +53,85 @@ def time_by_class(window: Window, roof: Roof | None) -> tuple[ClassTime, ...]:
     for work in window.works:
         us[work.kind] += work.us
         calls[work.kind] += 1
-    costs = _costs(window)
+    known = _known_costs(window)
     total = sum(us.values())
     rows = [
-        _class_time(kind, us[kind], calls[kind], costs.get(kind), window.n_steps, total, roof)
+        _class_time(kind, us[kind], calls[kind], known[kind], window.n_steps, total, roof)
         for kind in CLASSES
         if us[kind]
     ]
     return tuple(sorted(rows, key=lambda row: -row.seconds))
 
 
-def _costs(window: Window) -> dict[KernelClass, Cost]:
-    """By the class that the work of the operator was counted in."""
-    found: dict[KernelClass, list[Cost]] = defaultdict(list)
-    for operator in window.operators:
-        cost = cost_of(operator)
+def _known_costs(window: Window) -> dict[KernelClass, _Known]:
+    """Of operators that had work done: one that only passes its input on has moved nothing."""
+    found: dict[KernelClass, _Known] = defaultdict(_Known)
+    counted: set[int] = set()
+    for work in window.works:
+        operator, cost = _costed(work)
+        if operator is None or cost is None or operator.kind != work.kind:
+            continue
+        known = found[work.kind]
+        known.us += work.us
+        if id(operator) not in counted:
+            counted.add(id(operator))
+            known.flops += cost.flops
+            known.bytes += cost.bytes
+            dtype = computed_in(work) or ""
+            known.by_dtype[dtype] = known.by_dtype.get(dtype, 0.0) + cost.flops
+    return found
+
+
+def _costed(work: Work) -> tuple[Operator | None, Cost | None]:
+    """The operator that some work belongs to and whose cost is known."""
+    for one in work.operator.ancestors() if work.operator else ():
+        cost = cost_of(one)
         if cost is not None:
-            found[operator.kind].append(cost)
-    return {
-        kind: Cost(sum(cost.flops for cost in costs), sum(cost.bytes for cost in costs))
-        for kind, costs in found.items()
-    }
+            return one, cost
+    return None, None
 
 
 def _class_time(
     kind: KernelClass,
     us: float,
     calls: int,
-    cost: Cost | None,
+    known: _Known,
     n_steps: int,
     total_us: float,
     roof: Roof | None,
 ) -> ClassTime:
-    seconds = us / 1e6 / n_steps
-    flops = cost.flops / n_steps if cost and cost.flops else None
-    moved = cost.bytes / n_steps if cost and cost.bytes else None
-    share, bound = _roofline(flops, moved, seconds, roof)
+    flops, moved = known.flops / n_steps or None, known.bytes / n_steps or None
+    # A rate of the lesser part of a class would say little of the class.
+    known_s = known.us / 1e6 / n_steps if known.us >= LEAST_KNOWN * us else 0.0
+    share, bound = _roofline(known, n_steps, known_s, roof)
+    if bound is None and kind in STREAMED and roof is not None:
+        bound = "memory"
     return ClassTime(
         name=kind,
-        seconds=seconds,
+        seconds=us / 1e6 / n_steps,
         share=us / total_us if total_us else 0.0,
         calls=calls / n_steps,
         flops=flops,
         bytes=moved,
         intensity=flops / moved if flops and moved else None,
-        flops_per_s=flops / seconds if flops and seconds else None,
-        bytes_per_s=moved / seconds if moved and seconds else None,
+        flops_per_s=flops / known_s if flops and known_s else None,
+        bytes_per_s=moved / known_s if moved and known_s else None,
         roofline=share,
         bound=bound,
     )
 
 
 def _roofline(
-    flops: float | None, moved: float | None, seconds: float, roof: Roof | None
+    known: _Known, n_steps: int, seconds: float, roof: Roof | None
 ) -> tuple[float | None, Literal["compute", "memory"] | None]:
     """The share of the time that the ceilings would take, and which of them takes longer."""
-    if roof is None or roof.bytes_per_s is None or moved is None or not seconds:
+    if roof is None or roof.bytes_per_s is None or not known.bytes or not seconds:
         return None, None
-    memory_s = moved / roof.bytes_per_s
-    if not flops or roof.flops_per_s is None:
+    memory_s = known.bytes / n_steps / roof.bytes_per_s
+    rates = {dtype: roof.others.get(dtype, roof.flops_per_s) for dtype in known.by_dtype}
+    if not known.flops or not all(rates.values()):
         return memory_s / seconds, "memory"
-    compute_s = flops / roof.flops_per_s
+    compute_s = sum(known.by_dtype[one] / rate for one, rate in rates.items() if rate) / n_steps
     if compute_s > memory_s:
         return compute_s / seconds, "compute"
     return memory_s / seconds, "memory"

@@ -9,6 +9,7 @@ from typing import Any
 
 from hotlap.doctor.inside.watch import Watch
 
+BARRIERS = ("torch.cuda.synchronize", "torch.cuda.empty_cache")
 SYNCS = ("item", "cpu", "tolist", "nonzero", "__bool__", "__float__", "__int__")
 
 

@@ -31,6 +31,8 @@ def _ddp(watch: Watch) -> None:
         arguments = signature.bind(self, *args, **kwargs).arguments
         seen.update({name: arguments.get(name) for name in ARGUMENTS})
         seen.update(n_no_sync=0, site=site_of(sys._getframe(1)))
+        if arguments.get("find_unused_parameters"):
+            watch.try_to(_follow_order, watch, self.module, seen)
 
     @functools.wraps(no_sync)
     def counted(self: Any) -> Any:
@@ -38,6 +40,30 @@ def _ddp(watch: Watch) -> None:
         return no_sync(self)
 
     kind.__init__, kind.no_sync = constructor, counted
+
+
+def _follow_order(watch: Watch, model: Any, seen: dict[str, Any]) -> None:
+    """Which modules' gradients are ready when, in the first step; the last made should be first."""
+    ready: dict[str, None] = {}
+    seen["made"] = made = []
+    handles = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            owner = name.rpartition(".")[0]
+            made += [owner] if owner not in made else []
+            note = functools.partial(_is_ready, ready, owner)
+            handles.append(parameter.register_post_accumulate_grad_hook(note))
+
+    def settle() -> None:
+        seen["ready"] = list(ready)
+        for handle in handles:
+            handle.remove()
+
+    watch.after_first_step.append(settle)
+
+
+def _is_ready(ready: dict[str, None], owner: str, parameter: Any) -> None:
+    ready.setdefault(owner)
 
 
 def _samplers(watch: Watch) -> None:

@@ -30,6 +30,8 @@ class Watch:
         """Whether the model is in training mode, as the loop last said."""
         self.facts: dict[str, Fact] = {"files": self._files, "n_steps": self.n_steps}
         """By name, what is told at the end."""
+        self.after_first_step: list[Callable[[], None]] = []
+        """Done once, before the model is called again."""
         self._counts: dict[tuple[str, str, int, bool], list[int]] = {}
         self._busy = False
         self._is_open = False

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import percent, without
-from hotlap.doctor.kernels import Kernels, lines
+from hotlap.doctor.cure import percent
+from hotlap.doctor.kernels import WIDE, Kernels, lines
 from hotlap.doctor.rule import profile_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
 
 NAME = "autocast_missed"
-WIDE = ("float32", "tf32")
 
 
 def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
@@ -39,24 +38,10 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
             for one in missed[:3]
         )
         or tuple(f"{dtype}: {seconds * 1e3:.3g} ms a step" for dtype, seconds in dtypes.items()),
-        _gain(kernels),
+        kernels.gain_of_narrow(),
         f"{where or 'calls of the model and of its loss'}: inside of torch.autocast, without "
         ".float() and without enabled=False",
     )
-
-
-def _gain(kernels: Kernels) -> float | None:
-    narrow = kernels.roof("bfloat16")
-    if narrow is None or not narrow.flops_per_s:
-        return None
-    saved_s = 0.0
-    for dtype in WIDE:
-        wide = kernels.roof(dtype)
-        if wide is None or not wide.flops_per_s:
-            return None
-        kept = min(1.0, wide.flops_per_s / narrow.flops_per_s)
-        saved_s += kernels.rank.matmul_dtypes.get(dtype, 0.0) * (1.0 - kept)
-    return without(kernels.share(saved_s))
 
 
 RULE = profile_rule(NAME, check)

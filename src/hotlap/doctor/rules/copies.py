@@ -9,26 +9,39 @@ from collections.abc import Iterator
 
 from hotlap.doctor.cure import percent, without
 from hotlap.doctor.kernels import Kernels, lines, told
+from hotlap.doctor.model import is_channels_first
 from hotlap.doctor.rule import profile_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
 
 NAME = "copies"
+LEAST_TOLD = 0.01
+"""Of the step: a smaller copy is not worth a line."""
 
 
 def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
-    """The class of kernels or operators that only copies."""
-    share = kernels.share(kernels.seconds("copy"))
+    """The class of kernels or operators that only copies.
+
+    Those that convolutions make to have the channels innermost are left to the rule on that; on a
+    CPU samples are put together by copies too, which is data.
+    """
+    top, inside_s = kernels.top("copy"), 0.0
+    if is_channels_first(training, limits):
+        inside = [op for op in top if "convolution" in op.operator]
+        inside_s = sum(op.seconds for op in inside)
+        top = [op for op in top if op not in inside]
+    share = kernels.share(kernels.seconds("copy") - inside_s)
+    if not kernels.is_on_device:
+        share -= training.share("data")
     if share < limits.least_copy_share:
         return
-    top = kernels.top("copy")
     where = lines(site for op in top[:1] for site in op.sites)
     yield Finding(
         NAME,
         "advice",
         f"copies take {percent(share)} of the step",
-        tuple(told(op) for op in top[:3]),
+        tuple(told(op) for op in top[:3] if kernels.share(op.seconds) >= LEAST_TOLD),
         without(share),
         f"{where or 'where they are made'}: one memory order and one type throughout "
         "(channels_last for model and inputs), no .contiguous() or torch.cat that is not needed",

@@ -21,17 +21,15 @@ NAME = "elementwise"
 
 def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
     """Their share, without the optimizer's; a model that is compiled has them fused."""
-    top = kernels.top("elementwise", "norm")
-    updates_s = sum(op.seconds for op in top if is_update(op))
-    own = [op for op in top if not is_update(op)]
-    share = min(
-        kernels.share(kernels.seconds("elementwise", "norm") - updates_s),
-        training.share("forward", "backward"),  # an optimizer may be written in such operations
-    )
+    own = [op for op in kernels.top("elementwise", "norm") if not is_update(op)]
+    # An update is made of such operations too, in one kernel or in many.
+    all_s = kernels.seconds("elementwise", "norm")
+    share = kernels.share(all_s) - training.share("optimizer")
     is_compiled = any(one.facts.get("is_compiled") for one in training.workload.models)
     if is_compiled or share < limits.least_elementwise_share or len(own) < 2:
         return
-    if kernels.dominates(own[0], limits.least_dominant_share):
+    dominant = kernels.dominant(limits.least_dominant_share)
+    if dominant is not None and dominant.kind in ("elementwise", "norm"):
         return  # one operation, which has a rule of its own: there is nothing to fuse it with
     yield Finding(
         NAME,

@@ -1,7 +1,7 @@
 """The model computes in fp32 on a GPU whose tensor cores stand idle, or half idle with TF32.
 
-The gain is what half precision usually saves of forward and backward; nothing where the GPU waits
-for its host.
+The gain is that of these products at the rate of 16-bit ones, where a profile has seen them; else
+what half precision usually saves of forward and backward. Nothing where the GPU waits for its host.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         return
     is_strict = workload.flags.get("matmul_precision") == "highest"
     how = "without tensor cores" if is_strict else "in TF32"
+    seen = case.kernels.gain_of_narrow() if case.kernels else None
     yield Finding(
         NAME,
         "warning" if is_strict else "advice",
@@ -35,7 +36,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
             f"{workload.device_name} has bf16; forward and backward take {percent(share)}",
             *(("fp32 products alone would be faster with the lever tf32",) if is_strict else ()),
         ),
-        lever_gain(training, "bf16"),
+        seen or lever_gain(training, "bf16"),
         lever_cure(training, "bf16"),
     )
 

@@ -1,9 +1,14 @@
-"""Channels of convolutions that do not fit the tiles of tensor cores."""
+"""Channels of convolutions that do not fit the tiles of tensor cores.
+
+The gain is that of products at the rate that large ones usually reach, if a profile tells theirs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hotlap.doctor.cure import n_of
+from hotlap.doctor.kernels import cost_of_shapes
 from hotlap.doctor.model import describe_layer
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
@@ -26,12 +31,13 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     ]
     if not odd:
         return
+    severity, gain = cost_of_shapes(case.kernels, "conv", limits)
     yield Finding(
         NAME,
-        "advice",
-        f"{len(odd)} convolutions have channels that {limits.tile} does not divide",
+        severity,
+        f"{n_of(len(odd), 'convolution')} with channels that {limits.tile} does not divide",
         tuple(describe_layer(layer) for layer in odd[:3]),
-        None,
+        gain,
         f"numbers of channels that are multiples of {limits.tile}",
     )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import place, places, without
+from hotlap.doctor.cure import place, places, times, without
 from hotlap.doctor.habits import Call
+from hotlap.doctor.inside.calls import BARRIERS
 from hotlap.doctor.inside.calls import SYNCS as READS
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
@@ -28,7 +29,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     calls = training.calls(*SYNCS)
     often = [call for call in calls if training.per_step([call]) >= limits.least_per_step]
     idle_s = case.kernels.idle().get("sync", 0.0) if case.kernels else None
-    hidden = _hidden(case, limits) if not often else []
+    hidden = _hidden(training, case, limits) if not often else []
     if not often and not hidden:
         return
     sites = [call.site for call in often] or [Site(one.file, one.line) for _, one in hidden]
@@ -36,10 +37,10 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     yield Finding(
         NAME,
         "advice",
-        f"the host waits for the device {n_times:.3g} times a step",
+        f"the host waits for the device {times(n_times)} a step",
         tuple(f"{call.name} at {place(call.site)}" for call in often[:5])
         or tuple(
-            f"{n:.3g} times a step below {place(site)}"
+            f"{times(n)} a step below {place(site)}"
             for site, (n, _) in zip(sites[:5], hidden, strict=False)
         ),
         _gain(training, often, idle_s),
@@ -47,17 +48,23 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     )
 
 
-def _hidden(case: Case, limits: Thresholds) -> list[tuple[float, ProfiledSite]]:
-    """Waits inside of libraries that cost something: how often, and the user's line above them."""
+def _hidden(training: Training, case: Case, limits: Thresholds) -> list[tuple[float, ProfiledSite]]:
+    """Waits inside of libraries that cost something: how often, and the user's line above them.
+
+    Those that the script asks for have a rule of their own.
+    """
     kernels = case.kernels
     if kernels is None or not kernels.is_on_device:
         return []
     if kernels.share(kernels.idle().get("sync", 0.0)) < limits.least_call_share:
         return []
+    asked = {(call.site.file, call.site.line) for call in training.calls(*BARRIERS)}
     return [
         (one.calls, one.site)
         for one in kernels.rank.syncs
-        if one.site is not None and one.calls >= limits.least_per_step
+        if one.site is not None
+        and one.calls >= limits.least_per_step
+        and (one.site.file, one.site.line) not in asked
     ]
 
 

@@ -20,7 +20,11 @@ NAME = "waves"
 
 def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
     """Products of at least one wave; smaller ones have too little to do in any shape."""
-    uneven = [one for one in kernels.rank.matmuls if _lost(one) and (one.waves or 0) >= 1]
+    uneven = [
+        one
+        for one in kernels.rank.matmuls
+        if (one.waves or 0) >= 1 and _lost(one) >= limits.least_wave_loss
+    ]
     lost = kernels.share(sum(one.seconds * _lost(one) for one in uneven))
     if lost < limits.least_kernel_loss:
         return
