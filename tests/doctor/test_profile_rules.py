@@ -48,7 +48,7 @@ OUTSIDE = (
     "    def forward(self, x):\n"
     '        is_on = ENABLED and torch.is_autocast_enabled("cpu")\n'
     '        with torch.autocast("cpu", enabled=is_on):\n'
-    "            return super().forward(x.float())\n\n\n"
+    "            return super().forward(x if is_on else x.float())\n\n\n"
 )
 BF16 = around_loss('torch.autocast("cpu", torch.bfloat16)')
 
@@ -57,7 +57,7 @@ def outside(is_enabled: bool) -> Edits:
     """The wide layer in autocast, or not."""
     return {
         **BF16,
-        "batch_size=64": "batch_size=256",
+        "batch_size=64": "batch_size=512",
         TOP: f"{OUTSIDE.replace('ENABLED', str(is_enabled))}{TOP}",
         "nn.Linear(1024, 1024)": "Outside(1024, 1024)",
     }
