@@ -142,6 +142,23 @@ def test_few_steps_are_probed_while_the_device_waits(session: Session) -> None:
             assert end.flags & marks.PROBE
 
 
+@pytest.mark.parametrize(("extra_ns", "expected"), [(0, 60), (300_000, 120), (2_000_000, 240)])
+def test_probes_are_as_rare_as_they_are_dear(
+    session: Session, monkeypatch: pytest.MonkeyPatch, extra_ns: int, expected: int
+) -> None:
+    """Steps of 1 ms, probed ones longer: a quarter of a percent of the time, but within bounds."""
+    time_ns, distances, since = now_ns(), [], 0
+    monkeypatch.setattr(device, "now_ns", lambda: time_ns)
+    for _ in range(20_000):
+        time_ns += 1_000_000 + extra_ns * session.has_events
+        was_probed, since = session.has_events, since + 1
+        end_step(session)
+        if was_probed:
+            distances.append(since)
+            since = 0
+    assert distances[-1] == pytest.approx(expected, abs=2)
+
+
 @pytest.mark.parametrize("behind", [0, 3])
 def test_every_loss_reaches_its_own_backward(session: Session, behind: int) -> None:
     FakeEvent.machine.behind = behind

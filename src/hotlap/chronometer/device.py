@@ -33,8 +33,8 @@ STEPS_BEHIND = 2
 """Steps left for the device to finish before their events are asked for."""
 FIRST_STEPS = 20
 """Steps at the start that all get events, so that a short run has its phases."""
-PROBE_COST_NS = 150_000
-"""What the events of one step cost the host, as measured on an H200 (benchmarks/)."""
+PROBE_COST_NS = (150_000, 600_000)
+"""What a probed step may cost the host: at least ten events; at most, caches that are cold too."""
 PROBE_SHARE = 0.0025
 """The share of a launch-bound training's time that probing may take."""
 
@@ -61,8 +61,12 @@ class DeviceClock:
         self._elapsed_ns = 0.0
         self._n_ended = 0
         self._n_in_a_row = 0
+        self._n_unprobed = 0
         self._last_end_ns = now_ns()
         self._host_is_ahead = False
+        self._probe_cost_ns = float(PROBE_COST_NS[0])
+        """As it was seen: by how much probed steps are longer than quiet ones."""
+        self._quiet_step_ns = 0.0
         self._losses = DeviceLosses(torch, session)
         properties = torch.cuda.get_device_properties(self._index)
         uuid = str(getattr(properties, "uuid", ""))
@@ -124,6 +128,7 @@ class DeviceClock:
             self._choose(now - self._last_end_ns)
             self._last_end_ns = now
         else:
+            self._quiet_step_ns = (now - self._last_end_ns) / max(self._n_unprobed, 1)
             self._last_end_ns = now
             self._session.be_quiet(False)
             self._session.has_events = True
@@ -134,13 +139,18 @@ class DeviceClock:
     def _choose(self, step_ns: int) -> None:
         """How many steps to leave without events after this one."""
         self._n_in_a_row += 1
+        if self._quiet_step_ns:
+            low, high = PROBE_COST_NS
+            seen = min(max(step_ns - self._quiet_step_ns, low), high)
+            self._probe_cost_ns += (seen - self._probe_cost_ns) / 8
+            step_ns = int(self._quiet_step_ns)
         if self._host_is_ahead or self._n_ended < FIRST_STEPS:
             return
         # Updates of several optimizers make one step together: probe enough of them in a row.
         in_a_row = 1 if len(self._session.optimizers) < 2 else 8
         if self._n_in_a_row >= in_a_row:
-            steps = math.ceil(PROBE_COST_NS / (PROBE_SHARE * max(step_ns, 1)))
-            self._session.unprobed_left = in_a_row * (steps - 1)
+            steps = math.ceil(self._probe_cost_ns / (PROBE_SHARE * max(step_ns, 1)))
+            self._n_unprobed = self._session.unprobed_left = in_a_row * (steps - 1)
             self._session.has_events = self._session.unprobed_left == 0
             self._session.be_quiet(not self._session.has_events)
             self._n_in_a_row = 0

@@ -31,6 +31,9 @@ class Tape:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._chunks: list[memoryview] = []
+        self._integers: list[memoryview[int]] = []
+        self._floats: list[memoryview[float]] = []
+        """The same memory, as numbers: a view of it made for each would cost more than it does."""
         self.n_words = 0
         self._add_chunk()
 
@@ -39,7 +42,10 @@ class Tape:
         if start >= MAX_BYTES:
             raise TapeFull(f"the tape is full at {MAX_BYTES >> 20} MiB")
         os.posix_fallocate(self._file, start, CHUNK_BYTES)
-        self._chunks.append(memoryview(mmap.mmap(self._file, CHUNK_BYTES, offset=start)))
+        chunk = memoryview(mmap.mmap(self._file, CHUNK_BYTES, offset=start))
+        self._chunks.append(chunk)
+        self._integers.append(chunk.cast("q"))
+        self._floats.append(chunk.cast("d"))
 
     def write(self, words: list[int]) -> None:
         """Append marks."""
@@ -57,9 +63,9 @@ class Tape:
         """Fill in a word that was not known when its mark was written; a float keeps its bits."""
         chunk, place = divmod(word, CHUNK_WORDS)
         if isinstance(value, float):
-            self._chunks[chunk].cast("d")[place] = value
+            self._floats[chunk][place] = value
         else:
-            self._chunks[chunk].cast("q")[place] = value
+            self._integers[chunk][place] = value
 
     def close(self) -> None:
         """Let go of the file; the maps go with the last reference to them."""
