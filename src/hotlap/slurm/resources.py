@@ -236,12 +236,14 @@ def _resources(
     nodes, per_node = shape
     node, partition = place.node, place.partition
     tasks = {"gpu": per_node, "node": 1, "once": 1}[ask.launcher]
+    # Slurm's hint against hardware threads has it count cores.
+    cpus_per_gpu = node.cores_per_gpu * (1 if cluster.hint else node.threads_per_core)
     memory = int(node.memory_gb * per_node / node.gpus) if node.memory_gb else None
     return Resources(
         nodes=nodes,
         tasks_per_node=tasks,
         gpus_per_node=per_node,
-        cpus_per_task=node.cores_per_gpu * per_node // tasks,
+        cpus_per_task=cpus_per_gpu * per_node // tasks,
         hours=ask.hours,
         gres=node.gres,
         memory_gb=memory if node.asks_memory else None,
