@@ -114,11 +114,12 @@ def _partitions(
     result = {}
     for kind in kinds:
         key = name if kind == kinds[0] else f"{name}-{names[kind]}"
+        n_nodes = sum(one.kind == kind and name in one.partitions for one in nodes)
         result[key] = Partition(
             node=names[kind],
             name=None if key == name else name,
             max_hours=parse_hours(found.get("MaxTime", "")),
-            max_nodes=whole(found.get("MaxNodes", "")),
+            max_nodes=min(whole(found.get("MaxNodes", "")) or n_nodes, n_nodes),
             exclusive=found.get("OverSubscribe", "").startswith("EXCLUSIVE"),
             default=found.get("Default") == "YES",
             charge_per_gpu_hour=float(charge) if re.fullmatch(r"\d+(\.\d+)?", charge) else None,
