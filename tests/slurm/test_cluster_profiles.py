@@ -59,10 +59,12 @@ def test_every_partition_of_a_shipped_profile_can_run_one_gpu_and_two_nodes(name
     for key, partition in cluster.partitions.items():
         node = cluster.nodes[partition.node]
         one = choose(cluster, Ask(gpus=1, hours=0.25, partition=key))[0]
-        assert (one.nodes, one.tasks_per_node, one.cpus_per_task) == (1, 1, node.cores_per_gpu)
+        threads = 1 if cluster.hint else node.threads_per_core
+        assert (one.nodes, one.tasks_per_node) == (1, 1)
+        assert one.cpus_per_task == node.cores_per_gpu * threads
         two = choose(cluster, Ask(gpus=2 * node.gpus, hours=0.25, partition=key))[0]
         assert (two.nodes, two.tasks_per_node) == (2, node.gpus)
-        assert two.tasks_per_node * two.cpus_per_task <= node.cores
+        assert two.tasks_per_node * two.cpus_per_task <= node.cores * threads
 
 
 @pytest.mark.parametrize("name", NAMES)

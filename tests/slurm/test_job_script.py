@@ -17,6 +17,7 @@ from hotlap.records.job import JobRequest, Requeue, Resources, Surroundings
 from hotlap.slurm.script import script
 from hotlap.slurm.send import send
 
+HOOKS = "/python/hotlap/chronometer/inject"
 GOLDEN = Path(__file__).parent / "golden"
 ONE = Resources(
     nodes=1, tasks_per_node=1, gpus_per_node=1, cpus_per_task=10, hours=1.5, billed_gpus=1
@@ -66,7 +67,14 @@ REQUESTS = {
             container="/images/torch.sif", container_program="singularity", binds=("/data",)
         ),
     ),
-    "requeue": dataclasses.replace(PLAIN, resources=TWO_NODES, requeue=Requeue(180, 20)),
+    "requeue": dataclasses.replace(PLAIN, resources=TWO_NODES, requeue=Requeue(180, 20, HOOKS)),
+    "requeue_torchrun": dataclasses.replace(
+        PLAIN,
+        command=("torchrun", "train.py"),
+        launcher="node",
+        surroundings=Surroundings(container="/images/torch.sif"),
+        requeue=Requeue(180, 20, HOOKS),
+    ),
     "tune": dataclasses.replace(
         PLAIN, launcher="once", before=("python", "-m", "hotlap", "tune", "--")
     ),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +23,7 @@ TINY = str(HERE.parent / "trainer/tiny.toml")
 N_STEPS = 90
 TRAIN = (str(HERE / "slow_first.py"), TINY, "batch=2", f"steps={N_STEPS}", "data.n_workers=1")
 COUNT = str(HERE / "count_up.py")
+PLAIN = (str(HERE / "plain_training.py"), "state", "200")
 ONE_MINUTE = ("--hours", "0.016", "--requeue", "--requeue-before", "0.3")
 LONG = ("--hours", "0.3", "--requeue")
 TWO_RANKS = ("--gpus", "2", "--gpus-per-node", "1")
@@ -50,6 +54,10 @@ def jobs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
     wait_for(lambda: bool(losses(found["limit"])), "a first step", 90)
     free = ("--qos", "qos_gpu-free", *TWO_RANKS, *LONG)
     found["preempted"] = send("preempted training", "h100", *free, *TRAIN)
+    found["workers"] = send(
+        "workers", "h100", "--qos", "qos_gpu-free", "--array", "0-1", *LONG, *PLAIN
+    )
+    found["first alone"] = send("first alone", "a100", *LONG, *PLAIN)
     found["plain"] = send("plain", "v100", *ONE_MINUTE, COUNT, "state", "90")
     torchrun = ("--", sys.executable, "-m", "torch.distributed.run", COUNT, "state", "90")
     found["torchrun"] = send("torchrun", "v100", *ONE_MINUTE, *torchrun)
@@ -75,15 +83,65 @@ def losses(job: Submitted) -> dict[int, float]:
     return {one["step"]: one["loss"] for one in entries if one["part"] == "train"}
 
 
-def test_a_training_gives_way_to_a_higher_qos_and_ends_as_if_it_never_had(
-    cluster: Cluster, jobs: Jobs, tmp_path: Path
+@pytest.fixture(scope="module")
+def given_way(cluster: Cluster, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> Jobs:
+    """The jobs, after a higher QoS wanted the nodes of some."""
+    urgent = ("--qos", "qos_gpu-dev", "--gpus", "8", "--hours", "0.1", "true")
+    wait_for(lambda: len(losses(jobs["preempted"])) >= 3, "some steps", 90)
+    for task in range(2):
+        wait_for(lambda t=task: "step 3" in jobs["workers"].text(task=t), "some steps", 90)
+    job = submit(cluster, tmp_path_factory.mktemp("urgent"), "h100", *urgent)
+    assert job.wait() == "COMPLETED"
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def plain_loss(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the plain training ends with, if nobody interrupts it."""
+    words = [sys.executable, *PLAIN]
+    folder = tmp_path_factory.mktemp("plain")
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("task", range(2))
+def test_a_plain_training_with_workers_gives_way_and_ends_as_if_it_never_had(
+    cluster: Cluster, given_way: Jobs, plain_loss: str, task: int
 ) -> None:
-    job = jobs["preempted"]
-    wait_for(lambda: len(losses(job)) >= 3, "some steps", 90)
-    urgent = submit(
-        cluster, tmp_path, "h100", "--qos", "qos_gpu-dev", "--gpus", "8", "--hours", "0.1", "true"
-    )
-    assert urgent.wait() == "COMPLETED"
+    job = given_way["workers"]
+    wait_for(is_over(cluster, job.id), "the array", ENOUGH_S)
+    said = job.text("err", task)
+    assert "Traceback" not in said
+    assert said.count("hotlap: attempt") == 2
+    check_plain(job.text(task=task), plain_loss)
+
+
+def check_plain(printed: str, loss: str) -> None:
+    lines = [line for line in printed.splitlines() if not line.startswith("step")]
+    first, left, again, last = lines
+    assert first == "from 0"
+    match = re.fullmatch(r"left at (\d+) by \[15\]", left)
+    assert match is not None, lines
+    assert again == f"from {match[1]}"
+    assert last == loss
+
+
+def test_a_signal_to_the_first_process_of_a_task_alone_reaches_the_command(
+    jobs: Jobs, plain_loss: str
+) -> None:
+    """As Slurm sends it where it tracks processes by control groups."""
+    job = jobs["first alone"]
+    wait_for(lambda: "step 3" in job.text(), "some steps", 90)
+    (file,) = job.folder.glob("attempts/*/*.pid")
+    status = Path(f"/proc/{file.read_text().strip()}/stat").read_text()
+    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGTERM)
+    assert job.wait(ENOUGH_S) == "COMPLETED", job.text("err")
+    check_plain(job.text(), plain_loss)
+
+
+def test_a_training_gives_way_to_a_higher_qos_and_ends_as_if_it_never_had(given_way: Jobs) -> None:
+    jobs, job = given_way, given_way["preempted"]
     assert job.wait(ENOUGH_S) == "COMPLETED", job.text("err")
     assert job.shown()["Restarts"] == "1"
     said = job.text("err")

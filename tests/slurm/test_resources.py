@@ -36,8 +36,8 @@ def refused(name: str, ask: Ask, rights: Rights | None = None) -> str:
         ("jean-zay", Ask(4, 1, "v100", qos="qos_gpu-dev"), 1, 4, 10, "gpu_p13", "qos_gpu-dev"),
         ("lumi", Ask(4, 60), 1, 4, 7, "small-g", None),
         ("lumi", Ask(64, 10), 8, 8, 7, "standard-g", None),
-        ("perlmutter", Ask(2, 1), 1, 2, 16, None, "shared"),
-        ("perlmutter", Ask(8, 1, "a100-80gb"), 2, 4, 16, None, "regular"),
+        ("perlmutter", Ask(2, 1), 1, 2, 32, None, "shared"),
+        ("perlmutter", Ask(8, 1, "a100-80gb"), 2, 4, 32, None, "regular"),
     ],
 )
 def test_a_request_gets_whole_nodes_and_the_qos_that_allows_it(

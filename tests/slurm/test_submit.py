@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from slurm_cluster import Cluster, wait_for
-from submitting import HOTLAP, Submitted, hotlap, submit, submit_all
+from submitting import ACCOUNTS, HOTLAP, Submitted, hotlap, submit, submit_all
 
 from hotlap.cli import main
 from hotlap.data.tokens import prepare_text
@@ -197,6 +197,24 @@ def test_a_dry_run_prints_the_file_that_is_sent(cluster: Cluster, tmp_path: Path
     }
     assert dry.stdout.replace(folder, job.folder.name) == sent
     assert job.wait() == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hours", "nearest"),
+    [
+        ("24", "1", "16 GPUs for 1 h (gpu_p5 with qos_gpu-t3)"),
+        ("8", "30", "8 GPUs for 20 h (gpu_p5 with qos_gpu-t3)"),
+    ],
+    ids=["nodes", "hours"],
+)
+def test_more_than_the_cluster_has_is_refused_with_the_nearest_in_ones_own_qos(
+    cluster: Cluster, tmp_path: Path, gpus: str, hours: str, nearest: str
+) -> None:
+    words = ("--gpu", "a100", "--account", ACCOUNTS["a100"], "--gpus", gpus, "--hours", hours)
+    done = hotlap(cluster, tmp_path, "submit", *words, "true")
+    assert done.returncode == 2
+    assert nearest in done.stderr
+    assert "Slurm refused" not in done.stderr
 
 
 def test_what_slurm_refuses_is_shown_as_it_is_with_a_hint(cluster: Cluster, tmp_path: Path) -> None:

@@ -21,3 +21,8 @@ A step and its marks, as a plain loop makes them (time runs to the right):
 
 Nothing is computed in the step but a mark: a clock read and four words put into a buffer.
 """
+
+from pathlib import Path
+
+INJECT = Path(__file__).parent / "inject"
+"""In front of PYTHONPATH, it brings the hooks into every Python of a command."""

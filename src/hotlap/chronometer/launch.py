@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from hotlap.chronometer import INJECT
 from hotlap.chronometer.clock import now_ns
 from hotlap.chronometer.collect import collect_ranks, kernel_oom_kills, status_of
 from hotlap.chronometer.guardian import Guardian
@@ -42,7 +43,6 @@ CUT_GRACE_S = 30.0
 """How long a process that was asked to end after its steps may take to do so."""
 POLL_S = 0.5
 BALLAST_BYTES = 1 << 19
-INJECT = Path(__file__).parent / "inject"
 SILENCE = tuple((os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2))
 
 

@@ -9,7 +9,6 @@ own, one batch ahead, so that the copy of the next one runs beside the step.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from hotlap.chronometer.keep_workers import install as keep_workers
+from hotlap.chronometer.keep_workers import outlive_signals
 from hotlap.data.documents import DocumentOrder
 from hotlap.data.folder import FolderSource, list_images
 from hotlap.data.idx import IdxSource, find_idx_folder
@@ -147,6 +148,7 @@ class _Batches(Dataset):
 
 
 def _loader(source: Source, queue: _Queue, loading: Loading) -> Any:
+    keep_workers(torch)
     has_workers = loading.n_workers > 0
     return DataLoader(
         _Batches(source),
@@ -159,17 +161,9 @@ def _loader(source: Source, queue: _Queue, loading: Loading) -> Any:
         # Without one of its own, each epoch would take a number from the global generator, and a
         # resumed run would take one more than a run that was never stopped.
         generator=generator_for("worker"),
-        worker_init_fn=_outlive_signals,
+        # A worker that is started anew has not been here.
+        worker_init_fn=outlive_signals,
     )
-
-
-def _outlive_signals(worker: int) -> None:
-    """A scheduler's signal goes to all processes: the training needs its workers to leave in order.
-
-    They end with the process that started them, whatever happens to it.
-    """
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _checked(items: Iterable[Batch | UsageError]) -> Iterator[Batch]:

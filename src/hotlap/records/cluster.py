@@ -30,7 +30,9 @@ class NodeType:
     gpus: int
     cores: int
     cores_per_gpu: int
-    """What a job should ask for beside each GPU."""
+    """What a job should have beside each GPU."""
+    threads_per_core: int = 1
+    """Each of which Slurm counts as a CPU, unless the cluster's hint says otherwise."""
     memory_gb: float | None = None
     """Of the host, as far as jobs can have it, in the G of `--mem`."""
     gpu_memory_gb: float | None = None

@@ -115,6 +115,8 @@ class Requeue:
     before_s: int = 180
     """How long before its limit the command is asked to leave."""
     max_attempts: int = 50
+    hooks: str = ""
+    """A folder in front of PYTHONPATH, by which workers of data live until the command leaves."""
 
 
 @dataclass(frozen=True, slots=True)

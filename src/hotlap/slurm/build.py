@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from hotlap.chronometer import INJECT
 from hotlap.errors import UsageError
 from hotlap.records.cluster import Cluster
 from hotlap.records.job import Ask, JobRequest, Launcher, Requeue, Resources, Rights, Surroundings
@@ -116,7 +117,7 @@ def _request(
         after=_after(wish.after),
         mail=wish.mail,
         directives=wish.directives,
-        requeue=wish.requeue,
+        requeue=wish.requeue and replace(wish.requeue, hooks=str(INJECT)),
     )
     if request.before and request.requeue:
         raise UsageError("--requeue goes with a training; --tune and --time run once")

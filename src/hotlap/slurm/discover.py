@@ -72,7 +72,8 @@ def _node(found: Mapping[str, str], config: Mapping[str, str]) -> _Node | None:
     if match is None:
         return None
     gpus = int(match[2])
-    cores = int(found["CPUTot"]) // max(1, int(found.get("ThreadsPerCore", "1")))
+    threads = max(1, int(found.get("ThreadsPerCore", "1")))
+    cores = int(found["CPUTot"]) // threads
     memory_mb = whole(found.get("RealMemory", ""))
     # Memory that Slurm hands out, and no word about a job's share: a job would get the whole.
     is_counted = "MEMORY" in config.get("SelectTypeParameters", "").upper()
@@ -82,6 +83,7 @@ def _node(found: Mapping[str, str], config: Mapping[str, str]) -> _Node | None:
         gpus=gpus,
         cores=cores,
         cores_per_gpu=max(1, cores // gpus),
+        threads_per_core=threads,
         memory_gb=memory_mb // 1024 if memory_mb else None,
         gres=f"gpu:{match[1]}" if match[1] else "gpu",
         asks_memory=is_counted and not has_default and bool(memory_mb),
@@ -112,11 +114,12 @@ def _partitions(
     result = {}
     for kind in kinds:
         key = name if kind == kinds[0] else f"{name}-{names[kind]}"
+        n_nodes = sum(one.kind == kind and name in one.partitions for one in nodes)
         result[key] = Partition(
             node=names[kind],
             name=None if key == name else name,
             max_hours=parse_hours(found.get("MaxTime", "")),
-            max_nodes=whole(found.get("MaxNodes", "")),
+            max_nodes=min(whole(found.get("MaxNodes", "")) or n_nodes, n_nodes),
             exclusive=found.get("OverSubscribe", "").startswith("EXCLUSIVE"),
             default=found.get("Default") == "YES",
             charge_per_gpu_hour=float(charge) if re.fullmatch(r"\d+(\.\d+)?", charge) else None,

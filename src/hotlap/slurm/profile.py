@@ -32,6 +32,8 @@ GENERAL = (
     "master_suffix",
 )
 """What the table [cluster] may hold."""
+COUNTS = ("gpus", "cores", "cores_per_gpu", "threads_per_core", "memory_gb")
+"""Of a node, all above zero."""
 
 
 def read_profile(path: Path) -> Cluster:
@@ -149,7 +151,7 @@ def _check(cluster: Cluster) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", cluster.name):
         raise RecordError(f"key 'name' is '{cluster.name}'; small letters, digits, - are expected")
     for name, node in cluster.nodes.items():
-        _positive(f"nodes.{name}", node, ("gpus", "cores", "cores_per_gpu", "memory_gb"))
+        _positive(f"nodes.{name}", node, COUNTS)
         if node.cores_per_gpu * node.gpus > node.cores:
             raise RecordError(
                 f"key 'nodes.{name}.cores_per_gpu' is {node.cores_per_gpu}: with {node.gpus} GPUs "

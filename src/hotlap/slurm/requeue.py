@@ -1,8 +1,10 @@
 """A training that comes back: how a job's script asks it to leave, and queues it again.
 
-Slurm tells the batch script alone, some minutes before the limit. A signal that goes to a step
-reaches every process of it, and would end the workers of a DataLoader before the training has
-written its checkpoint: so the script tells the first process of each task, and no other.
+Slurm tells the batch script alone, some minutes before the limit, and the script tells the first
+process of each task. When Slurm wants the nodes for another job, it tells the tasks itself, and how
+depends on the cluster (ProctrackType): the first process of each, which is ours and passes it on,
+or all processes. The workers of a DataLoader would die of that before the training has written its
+checkpoint: hooks in the command's Python keep them (`chronometer/keep_workers.py`).
 
     told to leave, or left with 75   the job is queued again, and the next attempt goes on from the
                                      command's own checkpoint
@@ -13,6 +15,7 @@ written its checkpoint: so the script tells the first process of each task, and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from hotlap.errors import UsageError
 from hotlap.records.job import JobRequest, Requeue
@@ -56,17 +59,27 @@ def preparation(request: JobRequest) -> Iterator[str]:
     yield 'mkdir -p -- "$HOTLAP_ATTEMPT" || exit 1'
 
 
-def task() -> Iterator[str]:
+def task(request: JobRequest) -> Iterator[str]:
     """Around the command in each task.
 
     A task that leaves as it was told ends with 0: any other code would make srun end the others,
     which may still be writing their checkpoints.
     """
+    assert request.requeue is not None
+    if request.requeue.hooks:
+        hooks = bash_word(request.requeue.hooks)
+        yield f"export HOTLAP_KEEP_WORKERS=1 PYTHONPATH={hooks}${{PYTHONPATH:+:$PYTHONPATH}}"
     yield "told="
-    yield "trap told=yes TERM USR1"
+    yield "# Where Slurm tells all processes, the canary dies of it, and the command knows already."
+    yield "sleep infinity < /dev/null &> /dev/null & canary=$!; disown $canary"
+    yield f"tell() {{ {_tell(request, '$1', '$child')}; }}"
+    yield "pass_on() { told=yes; sleep 0.5; kill -0 $canary && tell $1; } 2> /dev/null"
+    yield "trap 'pass_on TERM' TERM"
+    yield "trap 'pass_on USR1' USR1"
     yield '"$@" & child=$!'
     yield 'echo $child > "$HOTLAP_ATTEMPT/$SLURMD_NODENAME-$SLURM_LOCALID.pid"'
     yield from _wait("child")
+    yield "kill $canary 2> /dev/null"
     yield "# The signal that ended the command may be on its way here still."
     yield "if ((code)); then sleep 1; fi"
     yield "if [[ -e $HOTLAP_ATTEMPT/told ]]; then told=yes; fi"
@@ -79,6 +92,22 @@ def task() -> Iterator[str]:
     yield "exit $code"
 
 
+def seen_by_container(requeue: Requeue | None) -> list[str]:
+    """Folders without which the hooks would not be found: the package that they are a part of."""
+    return [str(Path(requeue.hooks).parents[1])] if requeue and requeue.hooks else []
+
+
+def _tell(request: JobRequest, signal: str, pid: str) -> str:
+    """Send a signal to the command's own first process, or to those that torchrun started.
+
+    torchrun dies of SIGUSR1, and passes SIGTERM on to all processes of its ranks, workers of data
+    among them: so its children are told, which are the ranks.
+    """
+    if request.launcher != "node":
+        return f"kill -{signal} {pid}"
+    return f"kill -{signal} $(cat /proc/{pid}/task/*/children) || kill -TERM {pid}"
+
+
 def _wait(name: str) -> Iterator[str]:
     # A signal ends `wait` before the command has ended.
     yield f'while wait "${name}"; code=$?; kill -0 "${name}" 2> /dev/null; do :; done'
@@ -89,14 +118,8 @@ def ending(request: JobRequest) -> Iterator[str]:
     requeue = request.requeue
     assert requeue is not None
     signal = "TERM" if request.launcher == "node" else "USR1"
-    tell = 'kill -USR1 $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid)'
-    if request.launcher == "node":
-        # torchrun dies of SIGUSR1, and passes SIGTERM on to all processes of its ranks, workers of
-        # data among them: so its children are told, which are the ranks.
-        tell = (
-            'for pid in $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid); do '
-            "kill -USR1 $(cat /proc/$pid/task/*/children) || kill -TERM $pid; done"
-        )
+    pids = '"$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid'
+    tell = f"for pid in $(cat {pids}); do {_tell(request, 'USR1', '$pid')}; done"
     yield "leave() {"
     yield '  touch "$HOTLAP_ATTEMPT/told"'
     yield '  echo "hotlap: the time limit is near: the command is asked to leave" >&2'

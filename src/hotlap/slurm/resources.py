@@ -53,14 +53,14 @@ def choose(cluster: Cluster, ask: Ask, rights: Rights | None = None) -> list[Res
     places = [place for key in partitions for place in _places(cluster, key, ask, rights)]
     if not places:
         raise UsageError(_no_qos(cluster, partitions, ask, rights))
+    defaults = {one.default_qos for one in rights.associations} if rights else set()
+    places.sort(key=lambda place: _rank(place, ask, defaults))
     fitting = [place for place in places if place.has(ask.gpus, ask.hours)]
     if not fitting:
         raise UsageError(_nearest(places, ask))
     shaped = [(place, _shape(place.node, ask)) for place in fitting]
     if all(isinstance(shape, str) for _, shape in shaped):
         raise UsageError(str(shaped[0][1]))
-    defaults = {one.default_qos for one in rights.associations} if rights else set()
-    fitting.sort(key=lambda place: _rank(place, ask, defaults))
     return [
         _resources(cluster, place, shape, ask, rights)
         for place in fitting
@@ -192,7 +192,8 @@ def _nearest(places: list[_Place], ask: Ask) -> str:
     if not offers:
         best = max(places, key=lambda place: ((place.max_hours or 0), (place.max_gpus or 0)))
         offers.append(f"{_gpus(int(best.max_gpus or 0))} for {best.max_hours:g} h ({best})")
-    return f"{wanted} is more than any QoS allows; the nearest that can run: {' or '.join(offers)}"
+    nearest = " or ".join(offers)
+    return f"{wanted} is more than partition and QoS allow; the nearest that can run: {nearest}"
 
 
 def _gpus(n: int) -> str:
@@ -236,12 +237,14 @@ def _resources(
     nodes, per_node = shape
     node, partition = place.node, place.partition
     tasks = {"gpu": per_node, "node": 1, "once": 1}[ask.launcher]
+    # Slurm's hint against hardware threads has it count cores.
+    cpus_per_gpu = node.cores_per_gpu * (1 if cluster.hint else node.threads_per_core)
     memory = int(node.memory_gb * per_node / node.gpus) if node.memory_gb else None
     return Resources(
         nodes=nodes,
         tasks_per_node=tasks,
         gpus_per_node=per_node,
-        cpus_per_task=node.cores_per_gpu * per_node // tasks,
+        cpus_per_task=cpus_per_gpu * per_node // tasks,
         hours=ask.hours,
         gres=node.gres,
         memory_gb=memory if node.asks_memory else None,

@@ -15,7 +15,13 @@ from hotlap.errors import UsageError
 from hotlap.records.job import JobRequest
 from hotlap.slurm.forms import format_time
 from hotlap.slurm.quoting import bash_word, bash_words, directive, file_pattern, job_name
-from hotlap.slurm.requeue import ending, preparation, signal_directive, task
+from hotlap.slurm.requeue import (
+    ending,
+    preparation,
+    seen_by_container,
+    signal_directive,
+    task,
+)
 
 FIRST_PORT, N_PORTS = 15_000, 15_000
 """As `hotlap.distributed` chooses them: below those that Linux hands out by itself."""
@@ -149,7 +155,7 @@ def _launcher(request: JobRequest) -> str:
     # A hint binds as well, and srun drops it where it is told how to bind.
     binding = "" if request.surroundings.hint else " --cpu-bind=cores"
     options = f"srun --kill-on-bad-exit=1{binding}"
-    body = task() if request.requeue else ['exec "$@"']
+    body = task(request) if request.requeue else ['exec "$@"']
     prelude = "\n".join([*_task_prelude(request), *body])
     return f"{options} bash -c {shlex.quote(prelude)} task"
 
@@ -170,6 +176,7 @@ def _command(request: JobRequest) -> list[str]:
     around = request.surroundings
     if around.container is None:
         return list(request.command)
-    binds = [word for one in (request.cwd, *around.binds) for word in ("--bind", one)]
+    folders = [request.cwd, *around.binds, *seen_by_container(request.requeue)]
+    binds = [word for one in folders for word in ("--bind", one)]
     words = [around.container_program, "exec", around.container_gpu, *binds, "--pwd", request.cwd]
     return [*words, around.container, *request.command]

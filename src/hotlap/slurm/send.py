@@ -28,6 +28,7 @@ HINTS = (
     ("Requested time limit is invalid", "the partition allows less time: shorten --hours"),
     ("Invalid feature", "no node has that --constraint"),
     ("node configuration is not available", "no node of the partition has what was asked for"),
+    ("More processors requested than permitted", "the partition has fewer nodes: lower --gpus"),
     ("Job dependency problem", "--after names a job that Slurm no longer knows"),
 )
 """What Slurm says, and what to do about it."""

@@ -38,11 +38,18 @@ export HOTLAP_ATTEMPT=/jobs/1/attempts/"$SLURM_JOB_ID-$attempt"
 mkdir -p -- "$HOTLAP_ATTEMPT" || exit 1
 launch=(srun --kill-on-bad-exit=1 --cpu-bind=cores bash -c 'export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS
 export LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=4
+export HOTLAP_KEEP_WORKERS=1 PYTHONPATH=/python/hotlap/chronometer/inject${PYTHONPATH:+:$PYTHONPATH}
 told=
-trap told=yes TERM USR1
+# Where Slurm tells all processes, the canary dies of it, and the command knows already.
+sleep infinity < /dev/null &> /dev/null & canary=$!; disown $canary
+tell() { kill -$1 $child; }
+pass_on() { told=yes; sleep 0.5; kill -0 $canary && tell $1; } 2> /dev/null
+trap '"'"'pass_on TERM'"'"' TERM
+trap '"'"'pass_on USR1'"'"' USR1
 "$@" & child=$!
 echo $child > "$HOTLAP_ATTEMPT/$SLURMD_NODENAME-$SLURM_LOCALID.pid"
 while wait "$child"; code=$?; kill -0 "$child" 2> /dev/null; do :; done
+kill $canary 2> /dev/null
 # The signal that ended the command may be on its way here still.
 if ((code)); then sleep 1; fi
 if [[ -e $HOTLAP_ATTEMPT/told ]]; then told=yes; fi
@@ -58,7 +65,7 @@ echo "hotlap: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST" >&2
 leave() {
   touch "$HOTLAP_ATTEMPT/told"
   echo "hotlap: the time limit is near: the command is asked to leave" >&2
-  { srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpus-per-task=1 --mem=0 --gres=none bash -c 'kill -USR1 $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid)' < /dev/null ||
+  { srun --overlap --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --ntasks-per-node=1 --cpus-per-task=1 --mem=0 --gres=none bash -c 'for pid in $(cat "$HOTLAP_ATTEMPT/$SLURMD_NODENAME"-*.pid); do kill -USR1 $pid; done' < /dev/null ||
     kill -USR1 "$step"; } &
 }
 trap leave USR1

@@ -1,4 +1,4 @@
-"""Found by Python at start-up through PYTHONPATH, in every process of the measured command.
+"""Found by Python at start-up through PYTHONPATH, in every process of the command.
 
 It leaves no trace but a wait for `import torch`, and then hands over to hotlap's hooks. It must
 start on any Python, also one that is too old for hotlap: plain syntax, nothing imported early.
@@ -59,6 +59,17 @@ def _quietly(function, *arguments):
 
 
 def _install(torch):
+    if _KEEPS_WORKERS:
+        _quietly(_keep_workers, "install", torch)
+    if _IS_MEASURED:
+        _install_hooks(torch)
+
+
+def _keep_workers(step, *arguments):
+    getattr(_module("hotlap.chronometer.keep_workers"), step)(*arguments)
+
+
+def _install_hooks(torch):
     _leave_marker("torch")
     session = _module("hotlap.chronometer.hooks").install(torch)
     for name in filter(None, os.environ.get("HOTLAP_INSTALL", "").split(",")):
@@ -92,7 +103,15 @@ def _leave_marker(name):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
-if os.environ.get("HOTLAP_SESSION") and sys.version_info >= (3, 10):
-    _quietly(_leave_marker, "python")
+_IS_MEASURED = bool(os.environ.get("HOTLAP_SESSION"))
+_KEEPS_WORKERS = bool(os.environ.get("HOTLAP_KEEP_WORKERS"))
+if (_IS_MEASURED or _KEEPS_WORKERS) and sys.version_info >= (3, 10):
+    if _IS_MEASURED:
+        _quietly(_leave_marker, "python")
+    _started_by = " ".join(sys.orig_argv)
+    if _KEEPS_WORKERS and (
+        "multiprocessing.spawn" in _started_by or "multiprocessing.forkserver" in _started_by
+    ):
+        _quietly(_keep_workers, "shelter_start")
     sys.meta_path.insert(0, _TorchWatcher())
 _chain()
