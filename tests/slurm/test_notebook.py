@@ -79,6 +79,7 @@ def test_the_efficiency_of_a_job_comes_from_its_accounts_and_its_runs(
     assert (found["gpus"], found["attempts"], found["runs"]) == (2, 1, [])
     assert found["gpu_hours"] == pytest.approx(2 * found["elapsed_h"])
     assert found["gpu_use"] is None
+    assert ask("last")["job"] == ask("slee*")["job"] == bare.id
     measured = ask(job.id)
     (run,) = measured["runs"]
     assert (tmp_path / ".hotlap" / run / "run.json").exists()
@@ -88,6 +89,7 @@ def test_the_efficiency_of_a_job_comes_from_its_accounts_and_its_runs(
     assert measured["wasted_gpu_hours"] == measured["gpu_hours"]
     assert "with a shorter --hours it would have started sooner" in measured["told"]
     assert "neither Slurm nor its accounts" in hotlap(cluster, tmp_path, "efficiency", "987").stderr
+    assert "no job 'other' was sent" in hotlap(cluster, tmp_path, "efficiency", "other").stderr
 
 
 def test_hours_and_energy_of_all_attempts_are_added_up() -> None:

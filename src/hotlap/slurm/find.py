@@ -56,6 +56,19 @@ def find_logs(word: str, runs_dir: Path) -> list[Logs]:
     return found
 
 
+def newest_number(word: str, runs_dir: Path) -> str:
+    """The number of the newest job that a word names; a number is taken as it is."""
+    if NUMBER.fullmatch(word):
+        return word
+    jobs = _matching(word, runs_dir)
+    if not jobs:
+        raise UsageError(
+            f"no job '{word}' was sent from here (a number, as 12 or 12_3, may be any job's); "
+            f"{_known(runs_dir)}"
+        )
+    return jobs[-1].id
+
+
 def _known(runs_dir: Path) -> str:
     jobs = kept_jobs(runs_dir)[-5:]
     if not jobs:
