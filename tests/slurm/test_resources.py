@@ -95,6 +95,15 @@ def test_the_account_and_the_qos_are_among_the_users_own() -> None:
     assert "end in @a100" in refused("jean-zay", Ask(8, 5, "a100"), rights)
 
 
+def test_a_project_alone_is_an_account_of_the_kind_of_gpu() -> None:
+    assert best("jean-zay", Ask(8, 5, "h100", account="abc")).account == "abc@h100"
+    assert best("jean-zay", Ask(4, 1, "v100-32gb", account="abc")).account == "abc@v100"
+    assert best("jean-zay", Ask(8, 5, "h100", account="abc@h100")).account == "abc@h100"
+    assert best("leonardo", Ask(4, 1, account="abc")).account == "abc"
+    refusal = refused("jean-zay", Ask(8, 5, "h100", account="abc@a100"))
+    assert refusal == "--account is 'abc@a100'; gpu_p6 takes accounts that end in @h100"
+
+
 def test_two_accounts_that_could_pay_have_to_be_told_apart() -> None:
     other = Association("xyz@v100", "", V100.qos, "qos_gpu-t3")
     rights = Rights((V100, other), "abc@v100")

@@ -136,13 +136,27 @@ def _associations(cluster: Cluster, key: str, ask: Ask, rights: Rights) -> list[
     """Those that can pay there: of the account that is named, that must be, or that is taken."""
     suffix = cluster.partitions[key].account_suffix
     name = cluster.partition_name(key)
-    wanted = ask.account or ("" if suffix else rights.default_account)
+    wanted = _named_account(cluster, key, ask, rights) or ("" if suffix else rights.default_account)
     return [
         one
         for one in rights.associations
         if one.partition in ("", name)
         and (one.account == wanted if wanted else one.account.endswith(suffix or ""))
     ]
+
+
+def _named_account(cluster: Cluster, key: str, ask: Ask, rights: Rights | None) -> str | None:
+    """The account that is named; of a project alone, the one that pays there."""
+    suffix, account = cluster.partitions[key].account_suffix, ask.account
+    is_mine = rights is not None and account in {one.account for one in rights.associations}
+    if not (account and suffix) or account.endswith(suffix) or is_mine:
+        return account
+    if suffix[0] in account:
+        raise UsageError(
+            f"--account is '{account}'; {cluster.partition_name(key)} takes accounts that end in "
+            f"{suffix}"
+        )
+    return f"{account}{suffix}"
 
 
 def _allowed_qos(cluster: Cluster, key: str, ask: Ask, rights: Rights | None) -> set[str] | None:
@@ -250,7 +264,8 @@ def _resources(
         memory_gb=memory if node.asks_memory else None,
         partition=cluster.partition_name(place.key) or None,
         constraint=ask.constraint or partition.constraint,
-        account=ask.account or _account(cluster, place, ask, rights),
+        account=_named_account(cluster, place.key, ask, rights)
+        or _account(cluster, place, ask, rights),
         qos=place.qos_name,
         billed_gpus=nodes * (node.gpus if partition.exclusive else per_node),
         charge_per_gpu_hour=partition.charge_per_gpu_hour,
