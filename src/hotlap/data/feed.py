@@ -47,6 +47,8 @@ class Loading:
     pin_memory: bool = False
     persistent_workers: bool = True
     prefetch_factor: int = 2
+    has_loader: bool = True
+    """Else batches are taken from the source itself: what is on the device gains nothing by it."""
 
 
 class Feed:
@@ -65,8 +67,10 @@ class Feed:
         self._order = order
         self._shape = shape
         self._device = device
+        self._loading = loading
+        self._batches = _Batches(source)
         self._queue = _Queue()
-        self._loader = _loader(source, self._queue, loading)
+        self._loader = _loader(self._batches, self._queue, loading)
 
     @property
     def n_classes(self) -> int:
@@ -99,8 +103,10 @@ class Feed:
 
         Only one epoch of a feed can be under way.
         """
-        shape = self._with(image_size, batch_size)
-        self._queue.requests = self._order.requests(epoch, start_batch, shape)
+        requests = self._order.requests(epoch, start_batch, self._with(image_size, batch_size))
+        if not self._loading.has_loader:
+            return _checked(map(self._batches.__getitem__, requests))
+        self._queue.requests = requests
         batches = _checked(self._loader)
         if self._source.is_on_device:
             return batches
@@ -147,11 +153,11 @@ class _Batches(Dataset):
         return inputs, targets
 
 
-def _loader(source: Source, queue: _Queue, loading: Loading) -> Any:
+def _loader(batches: _Batches, queue: _Queue, loading: Loading) -> Any:
     keep_workers(torch)
     has_workers = loading.n_workers > 0
     return DataLoader(
-        _Batches(source),
+        batches,
         batch_size=None,  # an item is a batch already
         sampler=queue,
         num_workers=loading.n_workers,
@@ -226,7 +232,7 @@ def build_feed(
     source = _source(settings, rank, seed, device, is_training, model_input or ImageInput())
     order = _order(settings, source, rank, world_size, seed, is_training)
     shape = _shape(settings, batch_size)
-    feed = Feed(source, order, shape, device, _loading(settings, source, device))
+    feed = Feed(source, order, shape, device, _loading(settings, source, device, is_training))
     if feed.n_batches == 0:
         raise UsageError(
             f"the batch size is {batch_size} on each of {world_size} ranks, and the "
@@ -279,9 +285,13 @@ def _shape(settings: DataSettings, batch_size: int) -> BatchShape:
     return BatchShape(batch_size, size)
 
 
-def _loading(settings: DataSettings, source: Source, device: torch.device) -> Loading:
+def _loading(
+    settings: DataSettings, source: Source, device: torch.device, is_training: bool
+) -> Loading:
     is_copied = device.type == "cuda" and not source.is_on_device
     return Loading(
+        # By a loader's length a Run estimates a whole validation.
+        has_loader=not (source.is_on_device and is_training),
         n_workers=chosen_workers(settings) if source.is_slow else 0,
         pin_memory=is_copied and settings.pin_memory is not False,
         persistent_workers=settings.persistent_workers,
