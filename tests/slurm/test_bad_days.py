@@ -177,7 +177,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(cluster: Cluster, tmp_p
         (["cancel", "--", "-u"], "no job of yours named '-u' waits or runs"),
         (["cancel"], "the following arguments are required: JOB"),
         (["efficiency", "999999"], "neither Slurm nor its accounts know a job 999999"),
-        (["efficiency", "x"], "JOB is 'x'; a number is expected"),
+        (["efficiency", "x"], "no job 'x' was sent from here"),
         (["queue", "--live", "0"], "a whole number above zero is expected"),
         (["clusters", "show"], "no cluster was named"),
         (["clusters", "show", "jeanzay"], "did you mean jean-zay?"),
