@@ -38,13 +38,13 @@ class Done(Exception):
 class Interval:
     """A mean or a median with its 95 % interval."""
 
-    mean: float
+    middle: float
     low: float
     high: float
 
     def text(self, form: str = ".4f") -> str:
         """`0.9979 [0.9968, 0.9990]`."""
-        return f"{self.mean:{form}} [{self.low:{form}}, {self.high:{form}}]"
+        return f"{self.middle:{form}} [{self.low:{form}}, {self.high:{form}}]"
 
 
 def interval(values: list[float]) -> Interval:

@@ -67,6 +67,7 @@ class DeviceClock:
         self._probe_cost_ns = float(PROBE_COST_NS[0])
         """As it was seen: by how much probed steps are longer than quiet ones."""
         self._quiet_step_ns = 0.0
+        """The mean of the last quiet steps; 0 where there are none to compare with."""
         self._losses = DeviceLosses(torch, session)
         properties = torch.cuda.get_device_properties(self._index)
         uuid = str(getattr(properties, "uuid", ""))
@@ -128,7 +129,7 @@ class DeviceClock:
             self._choose(now - self._last_end_ns)
             self._last_end_ns = now
         else:
-            self._quiet_step_ns = (now - self._last_end_ns) / max(self._n_unprobed, 1)
+            self._quiet_step_ns = (now - self._last_end_ns) / self._n_unprobed
             self._last_end_ns = now
             self._session.be_quiet(False)
             self._session.has_events = True
@@ -139,17 +140,19 @@ class DeviceClock:
     def _choose(self, step_ns: int) -> None:
         """How many steps to leave without events after this one."""
         self._n_in_a_row += 1
-        if self._quiet_step_ns:
+        if self._n_unprobed:  # there were quiet steps right before it
             low, high = PROBE_COST_NS
             seen = min(max(step_ns - self._quiet_step_ns, low), high)
             self._probe_cost_ns += (seen - self._probe_cost_ns) / 8
-            step_ns = int(self._quiet_step_ns)
+            self._n_unprobed = 0
         if self._host_is_ahead or self._n_ended < FIRST_STEPS:
+            self._quiet_step_ns = 0.0
             return
         # Updates of several optimizers make one step together: probe enough of them in a row.
         in_a_row = 1 if len(self._session.optimizers) < 2 else 8
         if self._n_in_a_row >= in_a_row:
-            steps = math.ceil(self._probe_cost_ns / (PROBE_SHARE * max(step_ns, 1)))
+            quiet_ns = self._quiet_step_ns or max(step_ns, 1)
+            steps = math.ceil(self._probe_cost_ns / (PROBE_SHARE * quiet_ns))
             self._n_unprobed = self._session.unprobed_left = in_a_row * (steps - 1)
             self._session.has_events = self._session.unprobed_left == 0
             self._session.be_quiet(not self._session.has_events)

@@ -304,12 +304,6 @@ def _optimizer(torch: Any, session: Session) -> None:
     is_tracing = torch.compiler.is_dynamo_compiling
     extend, optimizers = session.buffer.extend, session.optimizers
 
-    def index_of(optimizer: Any) -> int:
-        index = optimizers.get(id(optimizer))
-        if index is None:
-            index = optimizers[id(optimizer)] = len(optimizers)
-        return index
-
     def begin(optimizer: Any, args: Any, kwargs: Any) -> Any:
         if is_tracing():
             return
@@ -318,7 +312,7 @@ def _optimizer(torch: Any, session: Session) -> None:
         has_closure = len(args) > 1 or "closure" in kwargs
         if has_closure:
             session.have_all_marks()
-        index = index_of(optimizer)
+        index = optimizers.setdefault(id(optimizer), len(optimizers))
         session.open_optimizers.append(has_closure)
         extend((now_ns(), OPTIMIZER_BEGIN | index << 16, 0, 0))
         if session.has_events:
@@ -330,7 +324,7 @@ def _optimizer(torch: Any, session: Session) -> None:
         is_quiet = session.quiet_flag
         if not (session.open_optimizers or is_quiet):
             return
-        index = index_of(optimizer)
+        index = optimizers.setdefault(id(optimizer), len(optimizers))
         now = now_ns()
         extend((now, OPTIMIZER_END | session.end_flags | is_quiet | index << 16, 0, 0))
         if is_quiet:

@@ -67,10 +67,9 @@ class Feed:
         self._order = order
         self._shape = shape
         self._device = device
-        self._loading = loading
         self._batches = _Batches(source)
         self._queue = _Queue()
-        self._loader = _loader(self._batches, self._queue, loading)
+        self._loader = _loader(self._batches, self._queue, loading) if loading.has_loader else None
 
     @property
     def n_classes(self) -> int:
@@ -104,7 +103,7 @@ class Feed:
         Only one epoch of a feed can be under way.
         """
         requests = self._order.requests(epoch, start_batch, self._with(image_size, batch_size))
-        if not self._loading.has_loader:
+        if self._loader is None:
             return _checked(map(self._batches.__getitem__, requests))
         self._queue.requests = requests
         batches = _checked(self._loader)

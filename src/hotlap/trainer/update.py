@@ -59,7 +59,7 @@ def update(
 
 
 def forget_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """As `zero_grad` does, without what it looks up and records: that is 30 µs a step."""
+    """As `zero_grad` does, without what that looks up and records in every step."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None
