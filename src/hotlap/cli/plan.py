@@ -49,6 +49,10 @@ def main(argv: Sequence[str]) -> int:
     with _progress(asked):
         plan = make_plan(asked)
     options.write_result(arguments.json, plan)
+    if arguments.html:
+        from hotlap.report.plan_html import plan_page
+
+        options.write_document(arguments.html, plan_page(plan))
     _show(plan, asked, arguments)
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)
@@ -102,6 +106,10 @@ def _check_targets(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"--emit {path} cannot be written: name a file that ends in .toml, in a folder that is"
         )
+    options.check_target("--html", arguments.html)
+    if arguments.html and (arguments.params or arguments.check):
+        other = "--params" if arguments.params else "--check"
+        raise UsageError(f"--html draws a plan; {other} makes none: leave one of them out")
     if arguments.budget:
         budget_gpu_hours(arguments.budget, 1, 1.0, 1.0)
 

@@ -168,5 +168,8 @@ def _output_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--emit", type=Path, metavar="FILE", help="write a recipe for `hotlap train`"
     )
+    group.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the plan with its plots as one page"
+    )
     options.add_json(parser)
     options.add_runs_dir(parser)

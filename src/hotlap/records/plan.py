@@ -85,6 +85,9 @@ class ScalingPoint:
     gpus: int
     layout: str
     samples_per_s: float
+    low: float
+    """Of the 90 % interval of samples_per_s."""
+    high: float
     efficiency: float
     """Samples a GPU and second, against the point where that is best."""
     gpu_hours: float | None
