@@ -129,6 +129,12 @@ def _cluster_options(parser: argparse.ArgumentParser) -> None:
         "--interconnect", type=number, metavar="GB/s", help="of a node to others, one way, in all"
     )
     group.add_argument(
+        "--host-memory", type=number, metavar="GIB", help="of a node's own, to offload to"
+    )
+    group.add_argument(
+        "--host-link", type=number, metavar="GB/s", help="of a GPU to its host (PCIe's), one way"
+    )
+    group.add_argument(
         "--margin", type=share, default=0.08, metavar="SHARE", help="of memory left free (0.08)"
     )
     group.add_argument("--list-gpus", action="store_true", help="the kinds and their figures")

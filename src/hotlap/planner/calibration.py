@@ -61,5 +61,7 @@ class Calibration:
     kernel_s_of: dict[str, float] = field(default_factory=_hosts)
     """The same of hosts that a generation of GPUs comes with, where they were seen: fused Adam
     saves some 13 launches and 0.37 ms of a small perceptron's step beside an H200."""
+    host_link_reach: float = 1.0
+    """Of the link to the host's memory, whose rate is a usual one already."""
     step_s: float = 0.43e-3
     """The host's, once a step: zeroing, norms, logging."""

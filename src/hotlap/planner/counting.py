@@ -9,6 +9,7 @@ from hotlap.planner.cluster import Gpus, peak_flops_per_s
 from hotlap.planner.layers import Attention, Layer, Matmul, Model
 from hotlap.planner.layout import Layout
 from hotlap.planner.links import NOTHING, Sending
+from hotlap.planner.offload import sending_s, update_s, updated_params
 from hotlap.planner.products import peak_seconds
 from hotlap.planner.sendings import Sendings
 from hotlap.planner.stages import Stage, params_of, stage_params
@@ -54,6 +55,8 @@ class Pass:
     """FSDP: what can be fetched ahead."""
     first_shard: Sending
     """Of it, what nothing can hide: the first block's."""
+    host_s: float
+    """Activations, on the link to the host's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class StageWork:
     """Once a step."""
     update_stream_s: float
     update_host_s: float
-    """Seconds on the link to the host's memory."""
+    """Where the host updates."""
 
 
 def _plain(layer: Layer) -> Iterator[Matmul]:
@@ -106,15 +109,11 @@ class Counter:
         forward = self._forward(stage)
         layout, training = self._layout, self._training
         params = stage_params(stage, self._model, layout)
-        held = params / layout.shard / (layout.dp if layout.zero else 1)
+        held = updated_params(stage, self._model, layout)
         state = training.optimizer_bytes + self._precision.weight_bytes
         moved = held * (2 * state + 2 * self._precision.gradient_bytes)
         if self._model.is_traced and not training.is_fused:
             moved = max(moved, held * training.optimizer.plain_bytes)
-        host_s = 0.0
-        if layout.offload:
-            crossing = self._precision.gradient_bytes + self._precision.weight_bytes
-            host_s = held * crossing / (self._gpus.host_link_gb_per_s * 1e9)
         return StageWork(
             stage,
             forward,
@@ -122,7 +121,7 @@ class Counter:
             self._sends.neighbour(),
             self._sends.gradients(params) + self._once_a_step(stage),
             0.0 if layout.offload else moved / self._bandwidth,
-            host_s,
+            update_s(held, self._gpus, training) if layout.offload else 0.0,
         )
 
     def _once_a_step(self, stage: Stage) -> Sending:
@@ -153,8 +152,9 @@ class Counter:
             shard = first = NOTHING
         product_s += attention_s if not self._is_fused else 0.0
         attention_s = attention_s if self._is_fused else 0.0
+        host_s = sending_s(stage, self._gpus, self._training, self._layout)
         return Pass(
-            product_s, convolution_s, attention_s, stream_s, n_kernels, tensor, shard, first
+            product_s, convolution_s, attention_s, stream_s, n_kernels, tensor, shard, first, host_s
         )
 
     def _backward(self, stage: Stage, forward: Pass) -> Pass:
@@ -186,9 +186,8 @@ class Counter:
         elif self._layout.recompute == "selective" and not self._is_fused:
             product_s += scores_s
             stream_s += self._score_stream_s(stage)
-        return Pass(
-            product_s, convolution_s, attention_s, stream_s, n_kernels, tensor, shard, NOTHING
-        )
+        parts = (product_s, convolution_s, attention_s, stream_s, n_kernels)
+        return Pass(*parts, tensor, shard, NOTHING, forward.host_s)
 
     def _cast_s(self, n_params: float) -> float:
         """Weights are read, and written in the type that is computed in."""

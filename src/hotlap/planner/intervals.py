@@ -28,6 +28,7 @@ UNSURE = {
     "net_latency_s": 0.50,
     "contention": 0.50,
     "kernel_s": 0.25,
+    "host_link_reach": 0.50,
     "step_s": 1.00,
 }
 """Half of a 90 % interval of each number, relative."""

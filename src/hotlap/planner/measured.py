@@ -65,7 +65,7 @@ def by_machine(by: Calibration, gpus: Gpus, ceilings: Ceilings, precision: Preci
         taken.append(f"launch {launch * 1e6:.1f} µs")
     host = rate("host to device, pinned")
     if host:
-        gpus = replace(gpus, host_link_gb_per_s=host / 1e9)
+        gpus = replace(gpus, own_host_link_gb_per_s=host / 1e9)
         taken.append(f"host link {host / 1e9:.0f} GB/s")
     by, links = _links(by, gpus, ceilings)
     if not taken:

@@ -97,7 +97,8 @@ def _training_rank(stage: Stage, model: Model, training: Training, layout: Layou
 
 def _moments(model: Model, layout: Layout) -> tuple[Moment, ...]:
     """Of a trace, which is of the whole model; selective recomputation was not traced."""
-    if layout.tp * layout.cp * layout.pp > 1 or layout.recompute == "selective":
+    is_whole = layout.tp * layout.cp * layout.pp == 1 and not layout.offload_activations
+    if not is_whole or layout.recompute == "selective":
         return ()
     return model.moments_recomputed if layout.recompute == "full" else model.moments
 
@@ -168,6 +169,9 @@ def _activations(
     b = float(training.micro_batch)
     kept = sum(layer_kept(layer, layout, b) * n for layer, n in stage.blocks)
     total = kept * in_flight_micro_batches(stage, training, layout)
+    if layout.offload_activations and stage.blocks:
+        # One block computes while the one before goes out, or the next comes in.
+        total = min(total, 2 * max(layer_kept(layer, layout, b) for layer, _ in stage.blocks))
     plain = Layout(tp=layout.tp, cp=layout.cp, sp=layout.sp)
     if layout.recompute == "full" and stage.blocks:
         # One block at a time is whole again while its backward runs.

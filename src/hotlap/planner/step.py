@@ -29,14 +29,15 @@ class StepTime:
     """Waiting for the other stages of a pipeline."""
     host: float
     """The GPU waits for its host."""
+    offload: float = 0.0
+    """Ways to the host's memory that nothing hides, and updates by the host."""
     data: float = 0.0
 
     @property
     def total(self) -> float:
         """The whole step."""
-        return (
-            self.products + self.streams + self.communication + self.bubble + self.host + self.data
-        )
+        moving = self.streams + self.communication + self.offload
+        return self.products + moving + self.bubble + self.host + self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class _Micro:
     products: float
     streams: float
     communication: float
+    offload: float
     host: float
     backward: float
     weights: float
@@ -53,7 +55,7 @@ class _Micro:
 
     @property
     def total(self) -> float:
-        return self.products + self.streams + self.communication + self.host
+        return self.products + self.streams + self.communication + self.offload + self.host
 
 
 def step_time(work: StepWork, by: Calibration) -> StepTime:
@@ -69,10 +71,11 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
     update = max(one.update_stream_s for one in work.stages) / _stream_reach(work, by)
     return StepTime(
         products=n * micro.products,
-        streams=n * micro.streams + update + stage.update_host_s,
+        streams=n * micro.streams + update,
         communication=n * micro.communication + gradients + waits,
         bubble=bubble,
         host=n * micro.host + by.step_s,
+        offload=n * micro.offload + stage.update_host_s / by.host_link_reach,
     )
 
 
@@ -89,12 +92,18 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
     kernel_s = by.kernel_s_of.get(work.generation, by.kernel_s)
     busy = [a + b for a, b in zip(products, streams, strict=True)]
     waits = [_waits(p, seconds, work, by) for p, seconds in zip(passes, busy, strict=True)]
+    # The engines that copy need no multiprocessors: what is hidden costs nothing.
+    copies = [
+        max(0.0, p.host_s / by.host_link_reach - (seconds if work.overlaps else 0.0))
+        for p, seconds in zip(passes, busy, strict=True)
+    ]
     launches = sum(p.n_kernels for p in passes) * (COMPILED_KERNELS if work.is_compiled else 1)
-    on_gpu = sum(busy) + sum(waits)
+    on_gpu = sum(busy) + sum(waits) + sum(copies)
     return _Micro(
         sum(products),
         sum(streams),
         sum(waits),
+        sum(copies),
         _with_host(on_gpu, launches * kernel_s) - on_gpu,
         busy[1],
         stage.forward.product_s / reach,

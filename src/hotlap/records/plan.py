@@ -138,6 +138,10 @@ class Plan:
     charge: Value | None = None
     """What the cluster counts for the whole training, in its own unit."""
     charge_unit: str = ""
+    host_memory: dict[str, Value] = field(default_factory=dict)
+    """Bytes beside one GPU of what is offloaded: `total`, `optimizer`, `activations`."""
+    host_limit_bytes: float | None = None
+    """Of a node's own memory; None where it is not known."""
     schema: int = field(default=PLAN_SCHEMA)
 
     def write(self, path: Path) -> None:

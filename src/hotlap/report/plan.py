@@ -76,6 +76,9 @@ def _memory(plan: Plan) -> Iterable[str]:
         yield f"                 {', '.join(parts[start : start + 6])}"
     evaluation = plan.evaluation_memory["total"].value / GIB
     yield f"                 in evaluation {evaluation:.1f} GiB"
+    if plan.host_memory:
+        host = ", ".join(f"{name} {one.value / GIB:.1f}" for name, one in plan.host_memory.items())
+        yield f"                 in the host's memory, a GPU: {host} GiB"
 
 
 def _time(plan: Plan) -> Iterable[str]:

@@ -107,7 +107,15 @@ def _memory(plan: Plan) -> str:
             for name, one in (*parts.items(), ("total", total))
         ],
     )  # fmt: skip
-    return page.section("Memory", page.behind(svg.bars(words, rows, marks), numbers))
+    drawn = page.behind(svg.bars(words, rows, marks), numbers)
+    return page.section("Memory", drawn, *_host(plan))
+
+
+def _host(plan: Plan) -> Iterable[str]:
+    """Where something lies with the host."""
+    if plan.host_memory:
+        rows = [(name, *_three(one, GIB)) for name, one in plan.host_memory.items()]
+        yield page.table(("in the host's memory, a GPU", "GiB", "low", "high"), rows)
 
 
 def _three(value: Value, unit: float = 1.0) -> tuple[str, str, str]:
