@@ -168,6 +168,7 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         precision,
         optimizer,
         overlaps=not arguments.no_overlap,
+        overlaps_tensor=arguments.overlap_tensor,
         is_compiled=arguments.compile,
         is_channels_last=arguments.channels_last,
         is_fused=arguments.fused,
@@ -268,7 +269,9 @@ def _assumptions(
     else:
         lines = [
             f"{arguments.attention} attention, {'compiled' if arguments.compile else 'eager'}, "
-            f"communication {'waits' if arguments.no_overlap else 'overlaps with computing'}",
+            f"communication {'waits' if arguments.no_overlap else 'overlaps with computing'}, "
+            f"tensor parallel sums {'too' if arguments.overlap_tensor else 'do not'}"
+            + (f", {arguments.gate} gates" if not model.is_traced and model.is_gated else ""),
             "MFU and HFU: attention in full (12·L·h·s a token), against the dense peak of "
             f"{KINDS[gpus.kind].chip} at this precision; HFU counts what is computed again",
         ]

@@ -156,10 +156,19 @@ class Model:
     widest_bytes: float = 0.0
     """The two largest tensors of one sample that evaluation holds at a time."""
     is_traced: bool = False
+    is_gated: bool = False
+    """Its feed-forward parts have a gate."""
     moments: tuple[Moment, ...] = ()
     """The worst of a traced step, each for some batch; none where that is not known."""
     moments_recomputed: tuple[Moment, ...] = ()
     """The same where blocks are computed again."""
+    sharded: Model | None = None
+    """The same as FSDP computes it, where that differs: it casts all there is to 16 bits, where
+    autocast leaves the residual stream in fp32."""
+
+    def under(self, shard: int) -> Model:
+        """As it is computed over so many shards."""
+        return self.sharded if self.sharded and shard > 1 else self
 
     @property
     def n_params(self) -> int:

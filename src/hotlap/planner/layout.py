@@ -160,7 +160,8 @@ def _pipeline(layout: Layout, model: Model) -> str:
     n_parts = layout.pp * layout.v
     if layout.v > 1 and layout.pp == 1:
         return f"--layout: v={layout.v} needs a pipeline; pp is 1"
-    if n_parts > len(model.blocks):
+    # With several parts a rank, embedding and output layer may be parts of their own.
+    if n_parts > len(model.blocks) + (2 if layout.v > 1 else 0):
         return (
             f"--layout: pp={layout.pp}{f' v={layout.v}' if layout.v > 1 else ''} needs "
             f"{n_parts} blocks; {model.name} has {len(model.blocks)}"

@@ -57,6 +57,7 @@ class Bytes:
 
 def training_memory(model: Model, training: Training, layout: Layout) -> Bytes:
     """Of the rank that needs most."""
+    model = model.under(layout.shard)
     every = stages(model, layout)
     ranks = [_training_rank(stage, model, training, layout) for stage in distinct(every)]
     return max(ranks, key=lambda one: one.total)
@@ -64,6 +65,7 @@ def training_memory(model: Model, training: Training, layout: Layout) -> Bytes:
 
 def evaluation_memory(model: Model, training: Training, layout: Layout) -> Bytes:
     """Weights and what one layer needs at a time; nothing is kept for a backward."""
+    model = model.under(layout.shard)
     every = stages(model, layout)
     ranks = [_evaluation_rank(stage, model, training, layout) for stage in distinct(every)]
     return max(ranks, key=lambda one: one.total)
@@ -211,7 +213,7 @@ def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
     if layout.shard > 1 and not layout.reshard:
         # All blocks stay gathered; of a pipeline all gradients too, until the last micro-batch.
-        waiting = total if layout.keeps_gathered else largest
+        waiting = _waiting(total, training, layout) if layout.keeps_gathered else largest
         return total * compute_bytes + waiting * precision.reduce_bytes
     if layout.shard > 1:
         # One block computes while the next is gathered; the gradients of one wait to be sent.
@@ -219,6 +221,16 @@ def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     if precision.copy_bytes:
         return total * precision.copy_bytes
     return 0.0
+
+
+def _waiting(total: float, training: Training, layout: Layout) -> float:
+    """Of a rank's parameters, those whose gradients wait for further micro-batches.
+
+    Where an interleaved pipeline goes round once, each part has all its micro-batches come back one
+    after the other, and its gradients can go: two parts wait at a time.
+    """
+    n_micro = training.batch // (layout.n_data * training.micro_batch)
+    return total * min(1.0, 2 / layout.v) if n_micro <= layout.pp else total
 
 
 def _communication(layout: Layout) -> float:

@@ -40,6 +40,7 @@ def host_memory(model: Model, training: Training, layout: Layout) -> HostBytes:
     """Of the rank that needs most of it."""
     if not layout.offload and not layout.offload_activations:
         return HostBytes()
+    model = model.under(layout.shard)
     ranks = [_rank(one, model, training, layout) for one in distinct(stages(model, layout))]
     return max(ranks, key=lambda one: one.total)
 

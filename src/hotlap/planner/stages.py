@@ -33,14 +33,18 @@ class Stage:
 
 
 def stages(model: Model, layout: Layout) -> tuple[Stage, ...]:
-    """Blocks are shared out as evenly as they go, in order; the first has the stem."""
+    """Blocks are shared out as evenly as they go, in order; the first has the stem.
+
+    Where they do not divide, the last part, which has the output layer, is the first to have one
+    less, then the first part, as large models are cut (Llama 3's 126 blocks over 16 ranks).
+    """
     return _stages(model, layout.pp, layout.v)
 
 
 @lru_cache(maxsize=512)
 def _stages(model: Model, pp: int, v: int) -> tuple[Stage, ...]:
     n_parts = pp * v
-    borders = [round(i * len(model.blocks) / n_parts) for i in range(n_parts + 1)]
+    borders = _borders(len(model.blocks), n_parts)
     made = []
     for rank in range(pp):
         held: list[Layer] = [model.stem] if rank == 0 else []
@@ -51,6 +55,17 @@ def _stages(model: Model, pp: int, v: int) -> tuple[Stage, ...]:
         layers = tuple((layer, len(list(same))) for layer, same in groupby(held))
         made.append(Stage(rank, layers, rank == 0, rank == pp - 1))
     return tuple(made)
+
+
+def _borders(n_blocks: int, n_parts: int) -> list[int]:
+    """Where each part begins, and the end."""
+    most = -(-n_blocks // n_parts)
+    n_missing = most * n_parts - n_blocks
+    less = [n_parts - 1, 0][:n_missing]
+    n_inner = n_missing - len(less)
+    less += [1 + (2 * i + 1) * (n_parts - 2) // (2 * n_inner) for i in range(n_inner)]
+    sizes = [most - (part in less) for part in range(n_parts)]
+    return [sum(sizes[:part]) for part in range(n_parts + 1)]
 
 
 @lru_cache(maxsize=512)

@@ -133,7 +133,8 @@ def _with_host(on_gpu: float, on_host: float) -> float:
 
 def _waits(one: Pass, busy_s: float, work: StepWork, by: Calibration) -> float:
     sharded = _hidden(_seconds(one.shard, by), busy_s, work.overlaps, by)
-    return _seconds(one.tensor, by) + sharded + _seconds(one.first_shard, by)
+    tensor = _hidden(_seconds(one.tensor, by), busy_s, work.overlaps_tensor, by)
+    return tensor + sharded + _seconds(one.first_shard, by)
 
 
 def _hidden(sent_s: float, behind_s: float, overlaps: bool, by: Calibration) -> float:

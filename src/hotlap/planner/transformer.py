@@ -8,6 +8,7 @@ s·b·h·(34 + 5·a·s/h).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from hotlap.errors import UsageError
 from hotlap.planner.layers import Attention, Kept, Layer, Matmul, Model
@@ -21,6 +22,11 @@ RESIDUAL_PASSES = 7
 (2), a sum with the residual (3), a bias and a change of order (2). Each is about a kernel."""
 COMPILED_PASSES = 5
 """The same where the norm and the sum are one kernel."""
+Gate = Literal["plain", "fused", "lean"]
+GATES: dict[Gate, int] = {"plain": 4, "fused": 3, "lean": 2}
+"""What a gated layer keeps, in tensors of its inner width: the gate, the other factor, their
+product, and, where no kernel does all of it, what the function gives. A lean kernel (xFormers')
+computes the product again."""
 MAY_BE_0 = (
     *("n_kv_heads", "head_width", "n_positions", "n_shared_experts"),
     *("expert_ffn", "n_dense_layers", "n_decoder_layers"),
@@ -99,6 +105,7 @@ class Arithmetic:
     norm_bytes: int = 2
     """Of the residual stream and what norms give: 4 under autocast."""
     fused_attention: bool = True
+    gate: Gate = "fused"
     is_compiled: bool = False
     """Neighbouring element-wise kernels are one."""
 
@@ -131,6 +138,7 @@ def transformer(name: str, sizes: TransformerSizes, seq: int, how: Arithmetic) -
         n_heads=sizes.n_heads,
         n_kv_heads=sizes.n_kv_heads or sizes.n_heads,
         n_experts=sizes.n_experts,
+        is_gated=sizes.is_gated,
         widest_bytes=float(seq * how.element_bytes * (sizes.ffn * 2 + sizes.hidden * 2)),
     )
 
@@ -206,13 +214,14 @@ class _Builder:
         h, size = sizes.hidden, how.element_bytes
         n_up = 2 if sizes.is_gated else 1
         mask = seq * h if sizes.has_dropout else 0
+        is_plain = how.gate == "plain" and not how.is_compiled
+        gate = GATES["fused" if how.gate == "plain" and how.is_compiled else how.gate]
         kept = Kept(
             float(seq * h * (how.norm_bytes + size) + mask),
-            # A gate's two inputs, what its function gives (unless compiled), and the product.
-            float(seq * ffn * size * ((3 if how.is_compiled else 4) if sizes.is_gated else 2)),
+            float(seq * ffn * size * (gate if sizes.is_gated else 2)),
         )
         bias = n_up * ffn if sizes.has_bias else 0
-        n_inner = (3 if how.is_compiled else 5) if sizes.is_gated else 2
+        n_inner = (5 if is_plain else 3) if sizes.is_gated else 2
         n_passes = COMPILED_PASSES if how.is_compiled else RESIDUAL_PASSES
         return Layer(
             "feed-forward",
@@ -220,7 +229,7 @@ class _Builder:
             (Matmul(seq, n_up * ffn, h, "columns"), Matmul(seq, h, ffn, "rows")), (),
             traffic_bytes=float(n_passes * seq * h * how.norm_bytes + 2 * mask),
             traffic_cut_bytes=float(n_inner * seq * ffn * size),
-            n_kernels=3 + n_up + n_passes + sizes.has_dropout,
+            n_kernels=3 + (n_up if is_plain else 1) + n_passes + sizes.has_dropout,
             kept=kept, kept_selective=kept, input_bytes=0.0, n_tensor_syncs=1,
         )  # fmt: skip
 

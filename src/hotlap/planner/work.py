@@ -24,6 +24,7 @@ class StepWork:
     v: int
     is_zero_bubble: bool
     overlaps: bool
+    overlaps_tensor: bool
     is_compiled: bool
     generation: str
     rate: str
@@ -38,6 +39,7 @@ class StepWork:
 
 def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> StepWork:
     """Count everything that one step does."""
+    model = model.under(layout.shard)
     every = stages(model, layout)
     kinds = distinct(every)
     counter = Counter(model, gpus, training, layout)
@@ -50,6 +52,7 @@ def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> Ste
         v=layout.v,
         is_zero_bubble=layout.schedule == "zero-bubble",
         overlaps=training.overlaps,
+        overlaps_tensor=training.overlaps_tensor,
         is_compiled=training.is_compiled,
         generation=gpus.generation,
         rate=training.precision.rate,
