@@ -146,7 +146,7 @@ class Counter:
             gathered = self._sends.gathered(layer)
             shard += gathered.times(n)
             first = first if first.link_s or first.net_s else gathered
-            n_params += n * params_of(layer, self._layout)
+            n_params += n * self._held(layer)
         stream_s += self._cast_s(n_params)
         if self._layout.keeps_gathered:
             shard = first = NOTHING
@@ -158,10 +158,11 @@ class Counter:
         )
 
     def _backward(self, stage: Stage, forward: Pass) -> Pass:
-        product_s = convolution_s = scores_s = n_params = 0.0
+        product_s = convolution_s = scores_s = n_params = n_held = 0.0
         scattered = NOTHING
         for layer, n in stage.layers:
-            n_params += n * params_of(layer, self._layout)
+            n_params += n * params_of(layer, self._layout).total
+            n_held += n * self._held(layer)
             product_s += n * sum(self._product_backward_s(one) for one in _plain(layer))
             convolution_s += n * sum(self._product_backward_s(one) for one in _convolutions(layer))
             scores_s += n * self._attention_s(layer)
@@ -169,8 +170,8 @@ class Counter:
         if not self._is_fused:
             product_s += 2 * scores_s
         attention_s = scores_s * FUSED_BACKWARD if self._is_fused else 0.0
-        stream_s = (forward.stream_s - self._cast_s(n_params)) * BACKWARD_STREAMS
-        stream_s += self._accumulate_s(n_params)
+        stream_s = (forward.stream_s - self._cast_s(n_held)) * BACKWARD_STREAMS
+        stream_s += self._accumulate_s(n_params, n_held)
         n_kernels = forward.n_kernels * BACKWARD_KERNELS
         tensor, shard = forward.tensor, NOTHING if self._layout.keeps_gathered else scattered
         if self._layout.reshard:
@@ -189,24 +190,28 @@ class Counter:
         parts = (product_s, convolution_s, attention_s, stream_s, n_kernels)
         return Pass(*parts, tensor, shard, NOTHING, forward.host_s)
 
-    def _cast_s(self, n_params: float) -> float:
+    def _held(self, layer: Layer) -> float:
+        """Parameters of a layer that this rank keeps."""
+        return params_of(layer, self._layout).over(self._layout.shard, self._layout.ep)
+
+    def _cast_s(self, n_held: float) -> float:
         """Weights are read, and written in the type that is computed in."""
         if not self._precision.copy_bytes:
             return 0.0
         moved = self._precision.weight_bytes + self._precision.copy_bytes
-        return n_params / self._layout.shard * moved / self._bandwidth
+        return n_held * moved / self._bandwidth
 
-    def _accumulate_s(self, n_params: float) -> float:
+    def _accumulate_s(self, n_params: float, n_held: float) -> float:
         """New gradients are written, read, and added to what is there.
 
         A plain script has none there before its only backward: they are cast at most.
         """
-        kept = self._precision.gradient_bytes / self._layout.shard
-        made = self._precision.copy_bytes or self._precision.weight_bytes
+        kept = n_held * self._precision.gradient_bytes
+        made = n_params * (self._precision.copy_bytes or self._precision.weight_bytes)
         n_micro = self._training.batch // (self._layout.n_data * self._training.micro_batch)
         if self._model.is_traced and n_micro == 1:
-            return n_params * (made + kept if self._precision.copy_bytes else 0) / self._bandwidth
-        return n_params * (2 * made + 2 * kept) / self._bandwidth
+            return (made + kept if self._precision.copy_bytes else 0.0) / self._bandwidth
+        return 2 * (made + kept) / self._bandwidth
 
     @property
     def _is_fused(self) -> bool:

@@ -74,16 +74,15 @@ def evaluation_memory(model: Model, training: Training, layout: Layout) -> Bytes
 def _training_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
     precision = training.precision
     params = stage_params(stage, model, layout)
-    replicas = layout.dp
-    held = params / layout.shard
-    optimizer = held * training.optimizer_bytes / (replicas if layout.zero >= 1 else 1)
-    if layout.offload:
-        optimizer = 0.0
-    gradients = held * precision.gradient_bytes / (replicas if layout.zero >= 2 else 1)
+
+    def held(is_shared_by_replicas: bool) -> float:
+        return params.over(layout.shard * (layout.dp if is_shared_by_replicas else 1), layout.ep)
+
+    optimizer = 0.0 if layout.offload else held(layout.zero >= 1) * training.optimizer_bytes
     activations, peak_logits = _activations(stage, model, training, layout)
     parts = {
-        "weights": held * precision.weight_bytes,
-        "gradients": gradients,
+        "weights": held(False) * precision.weight_bytes,
+        "gradients": held(layout.zero >= 2) * precision.gradient_bytes,
         "optimizer": optimizer,
         "activations": activations,
         "logits": peak_logits,
@@ -139,7 +138,8 @@ def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Lay
     b = training.micro_batch / layout.cp
     logits = model.logits_bytes * b / _vocab_cut(model, layout) if stage.is_last else 0.0
     parts = {
-        "weights": stage_params(stage, model, layout) / layout.shard * precision.weight_bytes,
+        "weights": stage_params(stage, model, layout).over(layout.shard, layout.ep)
+        * precision.weight_bytes,
         "gradients": 0.0,
         "optimizer": 0.0,
         "activations": model.widest_bytes * b,
@@ -209,8 +209,8 @@ def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) ->
 def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     precision = training.precision
     compute_bytes = precision.copy_bytes or precision.weight_bytes
-    largest = max(params_of(layer, layout) for layer, _ in stage.layers)
-    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+    largest = max(params_of(layer, layout).total for layer, _ in stage.layers)
+    total = sum(params_of(layer, layout).total * n for layer, n in stage.layers)
     if layout.shard > 1 and not layout.reshard:
         # All blocks stay gathered; of a pipeline all gradients too, until the last micro-batch.
         waiting = _waiting(total, training, layout) if layout.keeps_gathered else largest

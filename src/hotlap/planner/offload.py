@@ -58,8 +58,8 @@ def _rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Hos
 
 def updated_params(stage: Stage, model: Model, layout: Layout) -> float:
     """That one rank updates."""
-    held = stage_params(stage, model, layout) / layout.shard
-    return held / (layout.dp if layout.zero else 1)
+    n = layout.shard * (layout.dp if layout.zero else 1)
+    return stage_params(stage, model, layout).over(n, layout.ep)
 
 
 def sent_bytes(stage: Stage, training: Training, layout: Layout) -> float:

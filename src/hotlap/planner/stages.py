@@ -77,14 +77,35 @@ def distinct(every: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return tuple(seen.values())
 
 
-def params_of(layer: Layer, layout: Layout) -> float:
-    """Of a layer, on one rank of tensor and expert parallelism, before any sharding."""
-    cut = layer.n_params_cut / layout.tp
-    return layer.n_params + cut + layer.n_params_expert / (layout.tp * layout.ep)
+@dataclass(frozen=True, slots=True)
+class Params:
+    """On one rank of tensor and expert parallelism, before any sharding."""
+
+    shared: float
+    """That all ranks with other data have too."""
+    expert: float
+    """Of the experts of this rank, which only the ranks of other expert groups have."""
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.shared + self.expert
+
+    def over(self, n: int, ep: int) -> float:
+        """That each of n ranks holds which share them out; ep of them have other experts anyway."""
+        return self.shared / n + self.expert / max(1.0, n / ep)
 
 
-def stage_params(stage: Stage, model: Model, layout: Layout) -> float:
-    """Of a rank of this stage, before any sharding."""
-    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+def params_of(layer: Layer, layout: Layout) -> Params:
+    """Of a layer."""
+    expert = layer.n_params_expert / (layout.tp * layout.ep)
+    return Params(layer.n_params + layer.n_params_cut / layout.tp, expert)
+
+
+def stage_params(stage: Stage, model: Model, layout: Layout) -> Params:
+    """Of a rank of this stage."""
+    each = [(params_of(layer, layout), n) for layer, n in stage.layers]
+    shared = sum(one.shared * n for one, n in each)
     # The output layer is the embedding where one rank holds both; a pipeline needs it twice.
-    return total - (model.tied_params / layout.tp if layout.pp == 1 else 0.0)
+    tied = model.tied_params / layout.tp if layout.pp == 1 else 0.0
+    return Params(shared - tied, sum(one.expert * n for one, n in each))
