@@ -95,7 +95,7 @@ def test_a_trace_counts_what_the_real_model_does(
     # Torch counts no FLOPs of attention on a CPU; the trace counts those apart.
     assert products * 2 == pytest.approx(counter.get_total_flops())
     measured = kept_bytes(real, inputs()) / 2
-    loss = (model.logits_bytes - _output_bytes(model, real, inputs())) / 3
+    loss = model.logits_bytes - 3 * _output_bytes(model, real, inputs())
     assert sum(all_layers(model)) + loss == pytest.approx(measured, rel=0.02)
 
 

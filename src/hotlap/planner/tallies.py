@@ -182,8 +182,11 @@ class Tally:
 
     @property
     def logits_bytes(self) -> float:
-        """Of a sample: the output, what the loss keeps of it, and two gradients of that size."""
-        return self._output_bytes + 3 * self._loss.kept_bytes
+        """Of a sample: the output, what the loss keeps of it, and its gradients.
+
+        These are two of the output's type, or under autocast one in fp32.
+        """
+        return 3 * self._output_bytes + self._loss.kept_bytes
 
     @property
     def widest_bytes(self) -> float:

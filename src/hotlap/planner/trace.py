@@ -172,13 +172,13 @@ def _traced(request: Request, model: nn.Module) -> Model:
     with tally, torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
         output = _logits(_forward(model, inputs))
         tally.begin_loss(output)
-        _loss(output)
+        _loss(output, is_autocast=dtype is not None)
     stem, *middle, head = tally.layers()
 
     def step(batch: int) -> None:
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
             output = _logits(_forward(model, _inputs(request, batch)))
-            loss = _loss(output)
+            loss = _loss(output, is_autocast=dtype is not None)
         loss.backward()
         for parameter in model.parameters():
             parameter.grad = None
@@ -261,13 +261,21 @@ def _logits(output: Any) -> torch.Tensor:
     return logits
 
 
-def _loss(output: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy over the last dimension, as a classifier or a language model is trained."""
+def _loss(output: torch.Tensor, is_autocast: bool) -> torch.Tensor:
+    """Cross-entropy over the last dimension, as a classifier or a language model is trained.
+
+    A GPU's autocast takes the logarithms in the output's type and makes an fp32 copy of them; that
+    of a CPU, which this runs under, would copy the output first.
+    """
     import torch
     from torch.nn import functional as F
 
     flat = output.flatten(0, -2)
-    return F.cross_entropy(flat, torch.zeros(flat.shape[0], dtype=torch.long))
+    targets = torch.zeros(flat.shape[0], dtype=torch.long)
+    if not is_autocast:
+        return F.cross_entropy(flat, targets)
+    with torch.autocast("cpu", enabled=False):
+        return F.nll_loss(F.log_softmax(flat, -1).float(), targets)
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:

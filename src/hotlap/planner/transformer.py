@@ -125,7 +125,7 @@ def transformer(name: str, sizes: TransformerSizes, seq: int, how: Arithmetic) -
         n_dense = min(sizes.n_dense_layers, sizes.n_layers) if sizes.n_experts > 1 else 0
         blocks = (dense,) * n_dense + (sparse,) * (sizes.n_layers - n_dense)
     embedding = sizes.vocab * sizes.hidden
-    logits = seq * sizes.vocab * (how.element_bytes + 4 + 4)
+    logits = seq * sizes.vocab * _logit_bytes(how)
     return Model(
         name=name,
         unit="sequences",
@@ -141,6 +141,15 @@ def transformer(name: str, sizes: TransformerSizes, seq: int, how: Arithmetic) -
         is_gated=sizes.is_gated,
         widest_bytes=float(seq * how.element_bytes * (sizes.ffn * 2 + sizes.hidden * 2)),
     )
+
+
+def _logit_bytes(how: Arithmetic) -> int:
+    """At the loss: the output, logarithms of it, and gradients, of which the loss's is in fp32.
+
+    Trainers that hold weights in 16 bits compute the loss in place, in an fp32 copy.
+    """
+    holds_16_bits = how.norm_bytes == 2
+    return (1 if holds_16_bits else 2) * how.element_bytes + 4 + 4
 
 
 class _Builder:
