@@ -15,20 +15,20 @@ from hotlap.planner.sendings import Sendings
 from hotlap.planner.stages import Stage, params_of, stage_params
 from hotlap.planner.training import Training
 
-BACKWARD_STREAMS = 1.5
-"""Bytes that element-wise kernels move backward for each one forward."""
-BACKWARD_KERNELS = 2.0
 COMPILED_TRAFFIC = 0.62
 """Of the bytes that element-wise kernels move in eager mode: ResNet-50 moves 211 MB an image where
 its norms and activations are fused, 340 MB where they are not."""
-COMPILED_LOSS = 0.3
+COMPILED_LOSS = 0.5
 """The same of a loss over many classes: the logits are read in 16 bits, and no copy is written."""
 FP8_CAST_BYTES = 8
 """Moved for each number that a product in fp8 takes: read twice, for its scale and its cast, and
 written in both orders that the products need, with what its gradient's cast costs in backward."""
-MISALIGNED = 0.3
-"""Of its rate, a 16-bit product keeps whose rows are no multiple of 16 bytes: GPT-2's vocabulary of
-50,257 in eager mode, where a third of all products are the output layer's."""
+CHECKPOINT_LAUNCHES = 18
+"""What a checkpoint of torch's costs the host beside the kernels, in launches: hooks on all that a
+block keeps, and the state of random numbers; 0.6 to 0.8 ms a block of GPT-2 or ViT."""
+MISALIGNED = {4: 0.36, 2: 0.16}
+"""Of its rate, a 16-bit product keeps whose rows are no multiple of 16 bytes but of so many: 8,190
+columns on an H200, and GPT-2's vocabulary of 50,257 in eager mode."""
 TRANSPOSING_PASSES = {"16bit": 9.5, "fp8": 9.5, "tf32": 2.6}
 """Over input and output of a convolution, forward, where images do not lie with their channels
 last: ResNet-50 on an H200, batch 128, 2,248 img/s in bf16 and 2,069 in TF32, torch's default."""
@@ -170,9 +170,9 @@ class Counter:
         if not self._is_fused:
             product_s += 2 * scores_s
         attention_s = scores_s * FUSED_BACKWARD if self._is_fused else 0.0
-        stream_s = (forward.stream_s - self._cast_s(n_held)) * BACKWARD_STREAMS
+        stream_s = (forward.stream_s - self._cast_s(n_held)) * self._model.backward_traffic
         stream_s += self._accumulate_s(n_params, n_held)
-        n_kernels = forward.n_kernels * BACKWARD_KERNELS
+        n_kernels = forward.n_kernels * self._model.backward_kernels
         tensor, shard = forward.tensor, NOTHING if self._layout.keeps_gathered else scattered
         if self._layout.reshard:
             shard += forward.shard
@@ -183,6 +183,8 @@ class Counter:
             attention_s += forward.attention_s
             stream_s += forward.stream_s * again
             n_kernels += forward.n_kernels
+            if self._model.is_traced:
+                n_kernels += CHECKPOINT_LAUNCHES * sum(n for _, n in stage.blocks)
             tensor += forward.tensor
         elif self._layout.recompute == "selective" and not self._is_fused:
             product_s += scores_s
@@ -250,8 +252,7 @@ class Counter:
 
     def _peak_s(self, m: float, n: float, k: float, one: Matmul) -> float:
         peak = self._convolution_peak if one.is_convolution else self._product_peak
-        if self._is_misaligned(one):
-            peak *= MISALIGNED
+        peak *= self._alignment(one)
         return peak_seconds(
             m,
             n,
@@ -263,12 +264,14 @@ class Counter:
             one.input_elements * self._training.micro_batch / self._layout.cp,
         )
 
-    def _is_misaligned(self, one: Matmul) -> bool:
-        """Rows whose bytes are no multiple of 16; a compiler pads them."""
+    def _alignment(self, one: Matmul) -> float:
+        """Of the rate, what the bytes of its rows leave; a compiler pads them."""
         if one.is_convolution or self._training.is_compiled or self._precision.element_bytes != 2:
-            return False
-        n, k = self._sizes(one)[1:]
-        return any(size > 8 and size % 8 for size in (n, k))
+            return 1.0
+        sizes = [size for size in self._sizes(one)[1:] if size > 8 and size % 8]
+        if not sizes:
+            return 1.0
+        return MISALIGNED[2 if any(size % 2 for size in sizes) else 4]
 
     def _attention_s(self, layer: Layer) -> float:
         cut = self._layout.tp * self._layout.cp

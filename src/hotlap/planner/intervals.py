@@ -19,6 +19,7 @@ from hotlap.records.plan import Value
 
 UNSURE = {
     "product_reach": 0.10,
+    "fp32_reach": 0.10,
     "attention_reach": 0.40,  # kernels of one generation of GPUs differ by more than 2
     "convolution_reach": 0.25,
     "stream_reach": 0.15,

@@ -162,6 +162,10 @@ class Model:
     """The worst of a traced step, each for some batch; none where that is not known."""
     moments_recomputed: tuple[Moment, ...] = ()
     """The same where blocks are computed again."""
+    backward_traffic: float = 1.5
+    """Bytes that kernels bound by bandwidth move backward for each one forward."""
+    backward_kernels: float = 2.0
+    """Launched backward for each one forward."""
     sharded: Model | None = None
     """The same as FSDP computes it, where that differs: it casts all there is to 16 bits, where
     autocast leaves the residual stream in fp32."""

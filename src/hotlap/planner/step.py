@@ -81,9 +81,11 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
 
 def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
     reach = by.product_reach.get(work.generation, by.other_reach)
+    convolution = reach * by.convolution_reach
+    if work.rate == "fp32":
+        reach = by.fp32_reach
     attention = by.attention_reach.get(work.generation, by.other_attention)
     passes = (stage.forward, stage.backward)
-    convolution = reach * by.convolution_reach
     products = [
         p.product_s / reach + p.convolution_s / convolution + p.attention_s / attention
         for p in passes

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hotlap.errors import UsageError
 from hotlap.planner.cuts import cuts_of
 from hotlap.planner.layers import Layer, Model
-from hotlap.planner.live import checkpointed, worst_moments
+from hotlap.planner.live import checkpointed, watch
 from hotlap.planner.tallies import Tally
 from hotlap.records.codec import from_json, to_json
 
@@ -183,7 +183,10 @@ def _traced(request: Request, model: nn.Module) -> Model:
         for parameter in model.parameters():
             parameter.grad = None
 
-    moments = worst_moments(model, step)
+    plain = watch(model, step)
+    layers = (stem, *middle, head)
+    traffic = sum(layer.traffic_bytes + layer.traffic_cut_bytes for layer in layers)
+    n_kernels = sum(layer.n_kernels for layer in layers)
     checkpointed(blocks)
     return Model(
         name=request.factory,
@@ -200,8 +203,10 @@ def _traced(request: Request, model: nn.Module) -> Model:
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
         widest_bytes=tally.widest_bytes,
         is_traced=True,
-        moments=moments,
-        moments_recomputed=worst_moments(model, step),
+        moments=plain.moments,
+        moments_recomputed=watch(model, step).moments,
+        backward_traffic=(plain.traffic_bytes - traffic) / traffic,
+        backward_kernels=(plain.n_kernels - n_kernels) / n_kernels,
     )
 
 
