@@ -101,6 +101,8 @@ class Gpus:
         for option, value in (("--gpus", self.n), ("--gpus-per-node", self.per_node)):
             if value < 1:
                 raise UsageError(f"{option} is {value}; it has to be at least 1")
+            if value > MOST_GPUS:
+                raise UsageError(f"{option} is {value}; {MOST_GPUS:,} are the most")
         if self.n > self.per_node and self.n % self.per_node:
             raise UsageError(
                 f"--gpus is {self.n}; over several nodes it has to be a multiple of "
@@ -151,6 +153,7 @@ class Gpus:
         return self.interconnect_gb_per_s * 1e9
 
 
+MOST_GPUS = 1_000_000
 WITHOUT_BF16 = ("volta", "turing")
 
 
