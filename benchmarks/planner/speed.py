@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
         f"{GPT} {HOW} {GPUS} --host-memory 2000".split(), 25),
     "64 experts of 16k tokens, searched": (
         f"{EXPERTS} {HOW} {GPUS}".split(), 25),
+    "the same, with the host's memory": (f"{EXPERTS} {HOW} {GPUS} --host-memory 2000".split(), 25),
     "ResNet-50 traced": (
         ["hotlap.models.resnet:resnet50", *f"--image-size 224 {ONE}".split()], 30),
     "ViT-B/16 traced": (["hotlap.models.vit:vit_base", *f"--image-size 224 {ONE}".split()], 30),
