@@ -143,6 +143,23 @@ def megascale() -> Iterator[Published]:
         )  # fmt: skip
 
 
+def volta() -> Iterator[Published]:
+    """Megatron-LM's first: a generation of GPUs that no file has."""
+    for name, sizes, layout, batch, tflops in (
+        ("Megatron 1.2B, 1", gpt(40, 1536, 16, 51200, n_positions=1024, has_dropout=True),
+         Layout(recompute="full"), 8, 39.0),
+        ("Megatron 8.3B, 512", gpt(72, 3072, 32, 51200, n_positions=1024, has_dropout=True),
+         Layout(dp=64, tp=8, recompute="full"), 512, 15100 / 512),
+    ):  # fmt: skip
+        model = transformer(name, sizes, 1024, PLAIN)
+        n = layout.world_size
+        yield Published(
+            name, "arxiv.org/abs/1909.08053, section 5.1", model, Gpus("v100-32gb", n, 16, 100.0),
+            Training(batch, 8, "fp16", "adamw", overlaps=False), layout,
+            with_recomputation(model, batch, n, tflops), "FLOPs count what is computed again",
+        )  # fmt: skip
+
+
 def others() -> Iterator[Published]:
     """One row each."""
     bloom = transformer("BLOOM", gpt(70, 14336, 112, 250880), 2048, PLAIN)
@@ -210,7 +227,7 @@ def others() -> Iterator[Published]:
 
 def every() -> list[Published]:
     """All runs."""
-    return [*llama_3(), *megatron_530b(), *nemotron(), *megascale(), *others()]
+    return [*llama_3(), *megatron_530b(), *nemotron(), *megascale(), *volta(), *others()]
 
 
 def table(runs: Iterable[Published]) -> Iterator[str]:

@@ -23,7 +23,10 @@ GPT = "--layers 96 --hidden 12288 --heads 96 --ffn 49152 --vocab 51200 --seq 204
 HOW = "--precision bf16-master --optimizer adamw"
 GPUS = "--gpu a100-80gb --gpus 512 --gpus-per-node 8 --interconnect 100"
 LAYOUT = ["--micro-batch", "1", "--recompute", "full", "--layout", "dp=8 tp=8 pp=8"]
-EXPERTS = "--experts 64 --experts-per-token 2 --gated --no-bias --untied"
+EXPERTS = (
+    "--layers 60 --hidden 5120 --heads 40 --ffn 1536 --vocab 102400 --seq 16384 --batch 1536 "
+    "--experts 64 --experts-per-token 6 --gated --no-bias --untied"
+)
 ONE = "--precision bf16 --optimizer adamw --gpu h200-141gb --gpus 1 --micro-batch 32 --batch 32"
 ON_512 = "--precision bf16 --optimizer adamw --gpu h100-80gb --gpus 512 --gpus-per-node 8"
 COMMANDS: dict[str, tuple[list[str], float]] = {
@@ -32,7 +35,8 @@ COMMANDS: dict[str, tuple[list[str], float]] = {
     "sizes, searched, with the host's memory": (
         f"{GPT} {HOW} {GPUS} --host-memory 2000".split(), 25),
     "64 experts of 16k tokens, searched": (
-        f"{GPT} {HOW} {GPUS} {EXPERTS}".replace("2048", "16384").split(), 25),
+        f"{EXPERTS} {HOW} {GPUS}".split(), 25),
+    "the same, with the host's memory": (f"{EXPERTS} {HOW} {GPUS} --host-memory 2000".split(), 25),
     "ResNet-50 traced": (
         ["hotlap.models.resnet:resnet50", *f"--image-size 224 {ONE}".split()], 30),
     "ViT-B/16 traced": (["hotlap.models.vit:vit_base", *f"--image-size 224 {ONE}".split()], 30),

@@ -265,8 +265,8 @@ def test_a_browser_asks_for_nothing_and_opens_the_tables(
     ("target", "expected"),
     [
         ("{folder}", "is a folder; name a file"),
-        ("{folder}/missing/plan.html", "cannot be written: no such folder"),
-        ("{folder}/" + "x" * 250, "has a name of 250 letters; 240 are the most"),
+        ("{folder}/missing/plan.html", "cannot be written (No such file or directory)"),
+        ("{folder}/" + "x" * 250, "cannot be written (File name too long)"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_said_before_anything_is_reckoned(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,9 +12,6 @@ from typing import Any, NoReturn
 from hotlap.errors import UsageError
 from hotlap.records.codec import to_json, write_text
 from hotlap.records.store import RunStore, default_runs_dir
-
-LONGEST_NAME = 240
-"""Bytes of a file's name: 255 less what a name has while it is being written."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -92,12 +90,16 @@ def check_target(option: str, path: Path | None) -> None:
         return
     if os.path.isdir(path):
         raise UsageError(f"{option} {path} is a folder; name a file")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"{option} {path} cannot be written: no such folder, or no permission")
-    if len(os.fsencode(path.name)) > LONGEST_NAME:
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, /dev/stdout
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
         raise UsageError(
-            f"{option} has a name of {len(path.name)} letters; {LONGEST_NAME} are the most"
-        )
+            f"{option} {path} cannot be written ({error.strerror}); name a file in a folder that "
+            "is there and yours"
+        ) from None
 
 
 def write_result(path: Path | None, value: Any) -> None:

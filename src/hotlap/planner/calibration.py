@@ -15,6 +15,12 @@ def _reaches() -> dict[str, float]:
     return {"ampere": 0.81, "hopper": 0.67, "h200": 0.72}
 
 
+def _vendors() -> dict[str, float]:
+    # AMD's own 708 (MI300X) and 843 (MI325X) of 1,307 TFLOP/s in bf16, hipBLASLt at stable clocks:
+    # https://rocm.blogs.amd.com/software-tools-optimization/measuring-max-achievable-flops-part2
+    return {"cdna3": 0.57}
+
+
 def _attention() -> dict[str, float]:
     return {"ampere": 0.30, "hopper": 0.173, "h200": 0.35}
 
@@ -37,6 +43,8 @@ class Calibration:
     """The same of products in fp32, which no tensor core computes: ViT-B and GPT-2 on one H200."""
     other_reach: float = 0.7
     """Of a generation that was not measured."""
+    other_reach_of: dict[str, float] = field(default_factory=_vendors)
+    """The same, where products alone are known."""
     attention_reach: dict[str, float] = field(default_factory=_attention)
     """By generation: the share of the peak that fused attention reaches, of what is computed."""
     other_attention: float = 0.25

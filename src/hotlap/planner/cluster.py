@@ -62,13 +62,13 @@ KINDS: dict[str, Kind] = {
     "mi210-64gb": Kind("AMD Instinct MI210", "cdna", 104, 150),
     "mi250-64gb": Kind("AMD Instinct MI250 (one GCD)", "cdna", 104, 150),
     "mi250x-64gb": Kind("AMD Instinct MI250X (one GCD)", "cdna", 110, 150),
-    "mi300x-192gb": Kind("AMD Instinct MI300X", "cdna", 304, 448),
-    "mi325x-256gb": Kind("AMD Instinct MI325X", "cdna", 304, 448),
+    "mi300x-192gb": Kind("AMD Instinct MI300X", "cdna3", 304, 448),
+    "mi325x-256gb": Kind("AMD Instinct MI325X", "cdna3", 304, 448),
 }
 
 HOST_LINKS = {
     **{"volta": 12.0, "turing": 12.0},
-    **{"ampere": 25.0, "ada": 25.0, "cdna": 25.0, "mi300x": 50.0, "mi325x": 50.0},
+    **{"ampere": 25.0, "ada": 25.0, "cdna": 25.0, "cdna3": 50.0},
     **{"hopper": 50.0, "h200": 50.0, "blackwell": 50.0, "gh200": 350.0, "gb200": 350.0},
 }
 """GB/s one way, of pinned memory, by generation or chip: about four fifths of PCIe 3, 4 and 5 with
@@ -101,6 +101,8 @@ class Gpus:
         for option, value in (("--gpus", self.n), ("--gpus-per-node", self.per_node)):
             if value < 1:
                 raise UsageError(f"{option} is {value}; it has to be at least 1")
+            if value > MOST_GPUS:
+                raise UsageError(f"{option} is {value}; {MOST_GPUS:,} are the most")
         if self.n > self.per_node and self.n % self.per_node:
             raise UsageError(
                 f"--gpus is {self.n}; over several nodes it has to be a multiple of "
@@ -151,6 +153,7 @@ class Gpus:
         return self.interconnect_gb_per_s * 1e9
 
 
+MOST_GPUS = 1_000_000
 WITHOUT_BF16 = ("volta", "turing")
 
 

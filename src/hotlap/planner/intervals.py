@@ -34,10 +34,10 @@ UNSURE = {
 }
 """Half of a 90 % interval of each number, relative."""
 TOGETHER = {
-    "product_reach": "other_reach",
-    "attention_reach": "other_attention",
-    "stream_reach": "stream_reach_of",
-    "kernel_s": "kernel_s_of",
+    "product_reach": ("other_reach", "other_reach_of"),
+    "attention_reach": ("other_attention",),
+    "stream_reach": ("stream_reach_of",),
+    "kernel_s": ("kernel_s_of",),
 }
 """The same number for other generations of GPUs: they move together."""
 WHOLE = 0.14
@@ -77,7 +77,7 @@ def _both(unsure: float) -> tuple[float, float]:
 
 
 def _moved(by: Calibration, name: str, factor: float) -> Calibration:
-    names = (name, TOGETHER[name]) if name in TOGETHER else (name,)
+    names = (name, *TOGETHER.get(name, ()))
     moved: dict[str, Any] = {one: _times(getattr(by, one), factor) for one in names}
     return replace(by, **moved)
 

@@ -95,6 +95,8 @@ def parse_layout(text: str, recompute: Recompute) -> Layout:
                 f"--layout: '{word}' was found; it takes words like dp=8 or tp=2, of "
                 f"{', '.join(names)}"
             )
+        if match[1] in given:
+            raise UsageError(f"--layout: {match[1]} is given twice; once is right")
         given[match[1]] = _value(match[1], match[2])
     if given.get("schedule", "interleaved") != "interleaved" and int(given.get("v", 1)) > 1:
         raise UsageError(

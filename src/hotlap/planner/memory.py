@@ -6,7 +6,7 @@ Rajbhandari et al. 2020 (https://arxiv.org/abs/1910.02054) for what is sharded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 from hotlap.planner.layers import Layer, Model, Moment
@@ -50,7 +50,8 @@ class Bytes:
     @property
     def total(self) -> float:
         """All of it."""
-        return float(sum(getattr(self, field.name) for field in fields(self)))
+        kept = self.activations + self.logits + self.buffers + self.unsharded
+        return self.states + kept + self.communication + self.context + self.fragmentation
 
     @property
     def states(self) -> float:

@@ -54,9 +54,10 @@ def predict(
     layout: Layout,
     by: Calibration,
     scale: Scale,
+    memory: Bytes | None = None,
 ) -> Prediction:
-    """Memory and time; whether it fits is for the caller to say."""
-    memory = training_memory(model, training, layout)
+    """Memory, unless it is known already, and time; whether it fits is for the caller to say."""
+    memory = memory or training_memory(model, training, layout)
     work = work_of(model, gpus, training, layout)
     time = step_time(work, by)
     step_s = time.total * scale.time

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hotlap.planner.cluster import MOST_GPUS
 from hotlap.planner.layout import Layout
 from hotlap.planner.predict import Prediction, interval_of
 from hotlap.planner.search import Space, search_like
@@ -44,7 +45,7 @@ def _counts(space: Space, layout: Layout) -> Iterator[int]:
     gpus = space.gpus
     for power in range(-STEPS_EACH_WAY, STEPS_EACH_WAY + 1):
         count = gpus.n * 2**power
-        if count != int(count) or count < least or int(count) % least:
+        if count != int(count) or not least <= count <= MOST_GPUS or int(count) % least:
             continue
         is_one_node = count <= gpus.per_node
         if is_one_node or (count % gpus.per_node == 0 and gpus.interconnect_gb_per_s):

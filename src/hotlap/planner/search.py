@@ -99,14 +99,15 @@ def _search(space: Space, candidates: Iterable[Layout]) -> Found:
                 n_tried += 1
                 if space.is_for_the_trainer and trainer_lacks(one):
                     continue
-                needed = training_memory(space.model, training, one).total
-                needed += space.scale.memory_bytes
+                memory = training_memory(space.model, training, one)
+                needed = memory.total + space.scale.memory_bytes
                 if needed <= space.limit_bytes and _host_has_room(space, training, one):
                     fits = True
-                    by, scale = space.by, space.scale
-                    fitting.append(predict(space.model, space.gpus, training, one, by, scale))
-                    # What is computed again costs time: the first that fits is the fastest.
-                    if not one.offload_activations:
+                    how = (space.by, space.scale, memory)
+                    fitting.append(predict(space.model, space.gpus, training, one, *how))
+                    # What is computed again costs time: the first that fits is the fastest,
+                    # unless the way to the host shows.
+                    if not fitting[-1].time.offload:
                         break
                 elif space.limit_bytes < needed < closest.get(family(one), (float("inf"),))[0]:
                     closest[family(one)] = (needed, one, training)
@@ -120,7 +121,7 @@ def _search(space: Space, candidates: Iterable[Layout]) -> Found:
 
 def _kept_ways(space: Space, layout: Layout) -> Iterator[Layout]:
     """What becomes of activations: kept, sent to the host, computed again; dearer ones later."""
-    recomputes = (space.recompute,) if space.recompute else RECOMPUTE
+    recomputes = (space.recompute,) if space.recompute else _recomputes(space.model)
     plain = [replace(layout, recompute=recompute) for recompute in recomputes]
     if layout.offload_activations or not space.gpus.host_memory_bytes:
         yield from plain
@@ -128,6 +129,12 @@ def _kept_ways(space: Space, layout: Layout) -> Iterator[Layout]:
     yield plain[0]
     yield from (replace(one, offload_activations=1) for one in plain)
     yield from plain[1:]
+
+
+def _recomputes(model: Model) -> tuple[Recompute, ...]:
+    """Fused attention keeps no scores: to compute them again frees nothing."""
+    has_scores = any(layer.kept != layer.kept_selective for layer, _ in model.groups())
+    return RECOMPUTE if has_scores else ("none", "full")
 
 
 def _host_has_room(space: Space, training: Training, layout: Layout) -> bool:
@@ -174,7 +181,8 @@ def _data_layouts(n: int, inside: int, n_experts: int, is_pipeline: bool) -> Ite
     """A pipeline's stages keep what they gather: to do it again each micro-batch costs too much."""
     experts = [ep for ep in _divisors(n) if n_experts % ep == 0] if n_experts > 1 else [1]
     for ep in experts:
-        yield Layout(dp=n, ep=ep)
+        if ep == 1:  # trainers that part experts share the optimizer's state out too
+            yield Layout(dp=n)
         if n == 1:
             continue
         yield Layout(dp=n, ep=ep, zero=1)

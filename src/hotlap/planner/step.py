@@ -80,7 +80,8 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
 
 
 def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
-    reach = by.product_reach.get(work.generation, by.other_reach)
+    other = by.other_reach_of.get(work.generation, by.other_reach)
+    reach = by.product_reach.get(work.generation, other)
     convolution = reach * by.convolution_reach
     if work.rate == "fp32":
         reach = by.fp32_reach

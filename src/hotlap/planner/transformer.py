@@ -27,6 +27,7 @@ GATES: dict[Gate, int] = {"plain": 4, "fused": 3, "lean": 2}
 """What a gated layer keeps, in tensors of its inner width: the gate, the other factor, their
 product, and, where no kernel does all of it, what the function gives. A lean kernel (xFormers')
 computes the product again."""
+MOST_LAYERS = 100_000
 MAY_BE_0 = (
     *("n_kv_heads", "head_width", "n_positions", "n_shared_experts"),
     *("expert_ffn", "n_dense_layers", "n_decoder_layers"),
@@ -72,6 +73,9 @@ class TransformerSizes:
             least = 0 if field.name in MAY_BE_0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise UsageError(f"{field.name} is {value}; it has to be at least {least}")
+        for name, n in (("layers", self.n_layers), ("decoder layers", self.n_decoder_layers)):
+            if n > MOST_LAYERS:
+                raise UsageError(f"{name} are {n}; {MOST_LAYERS:,} are the most")
         if not self.head_width and self.hidden % self.n_heads:
             raise UsageError(
                 f"heads is {self.n_heads}; it has to divide hidden, which is {self.hidden}"
