@@ -6,6 +6,7 @@
 the 8, opposite in all of these, are compiled. Predictions are those of `hotlap plan`, written to a
 file before anything is measured (`--predictions FILE` takes one that was written before). About two
 minutes a model, most of them compiling. `--device cpu --tiny` tries the whole path without a GPU.
+`--other` has 24 others: other batches, checkpoints and layouts where the first have none.
 
 Memory is compared three ways: bytes that torch's allocator hands out (what `hotlap plan --check`
 compares with a Run's `device_peak_bytes`: the plan's total without context and fragmentation),
@@ -44,10 +45,9 @@ TINY = {
     ),
 }
 BATCHES = {"resnet50": (64, 256), "vit_b16": (64, 256), "gpt2_124m": (8, 32)}
+OTHER_BATCHES = {"resnet50": (128, 384), "vit_b16": (96, 384), "gpt2_124m": (12, 48)}
 GIB = 2**30
 WARMUP, STEPS, MOST_S = 5, 20, 5.0
-REFERENCE = "b0-adamw-bf16"
-"""Of each model, the case whose measurement calibrates the others."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,31 @@ class Case:
         return f"b{int(self.is_large)}-{self.optimizer}-{self.precision}{last}{marks}"
 
 
-def cases(model: str, tiny: bool) -> list[Case]:
-    """An orthogonal array of batch, optimizer and precision, and what follows from them."""
+COMPILED = (
+    ((True, False, True), (False, True, False)),
+    ((True, True, True), (False, False, False)),
+)
+"""Large, AdamW, bf16: of each set the two that are compiled."""
+
+
+def cases(model: str, tiny: bool, other: bool = False) -> list[Case]:
+    """An orthogonal array of batch, optimizer and precision, and what follows from them.
+
+    The other set has other batches, and is checkpointed and channels last where this one is not.
+    """
+    batches = OTHER_BATCHES if other else BATCHES
     found = []
     for number in range(8):
         large, adamw, bf16 = bool(number & 1), bool(number & 2), bool(number & 4)
-        is_compiled = (large, adamw, bf16) in ((True, False, True), (False, True, False))
         found.append(
             Case(
                 model,
-                (2, 4)[large] if tiny else BATCHES[model][large],
+                (2, 4)[large] if tiny else batches[model][large],
                 "adamw" if adamw else "sgd",
                 "bf16" if bf16 else "fp32",
-                is_checkpointed=large ^ adamw ^ bf16,
-                is_compiled=is_compiled,
-                is_channels_last=model == "resnet50" and (adamw == bf16),
+                is_checkpointed=large ^ adamw ^ bf16 ^ other,
+                is_compiled=(large, adamw, bf16) in COMPILED[other],
+                is_channels_last=model == "resnet50" and (adamw == bf16) ^ other,
                 is_large=large,
             )
         )
@@ -128,13 +138,13 @@ def predicted(case: Case, tiny: bool) -> dict[str, Any]:
     }
 
 
-def measure_all(model: str, names: list[str], device: str, tiny: bool) -> None:
+def measure_all(arguments: argparse.Namespace) -> None:
     """In a process of its own: one JSON line a case, also of a case that fails."""
-    for case in cases(model, tiny):
-        if case.name not in names:
+    for case in cases(arguments.measure, arguments.tiny, arguments.other):
+        if case.name not in arguments.names:
             continue
         try:
-            found = measured(case, device, tiny)
+            found = measured(case, arguments.device, arguments.tiny)
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
             found = {"error": f"{type(error).__name__}: {lines[0][:200]}"}
@@ -206,14 +216,18 @@ def _step(case: Case, device: str, tiny: bool) -> Any:
         checkpoint_blocks(model)
     kinds = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     optimizer = kinds[case.optimizer](model.parameters(), lr=1e-4)
-    run = torch.compile(model) if case.is_compiled else model
     is_mixed = case.precision == "bf16"
+
+    def loss_of(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(model(inputs).flatten(0, -2), targets)
+
+    # As the reference trainer does: what is compiled is the model with its loss.
+    run = torch.compile(loss_of) if case.is_compiled else loss_of
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
-            output = run(inputs)
-            loss = F.cross_entropy(output.flatten(0, -2), targets)
+            loss = run(inputs, targets)
         loss.backward()
         optimizer.step()
 
@@ -234,12 +248,13 @@ def _batch(case: Case, device: str, tiny: bool) -> tuple[Any, Any]:
 
 def measure_model(model: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """All its cases; a process that dies takes one of them, and another goes on behind it."""
-    wanted = [case.name for case in cases(model, arguments.tiny)]
+    wanted = [case.name for case in cases(model, arguments.tiny, arguments.other)]
     found: dict[str, dict[str, Any]] = {}
     while len(found) < len(wanted):
         left = [name for name in wanted if name not in found]
         words = [sys.executable, __file__, "--measure", model, "--names", *left]
-        words += ["--device", arguments.device, *(["--tiny"] if arguments.tiny else [])]
+        words += ["--device", arguments.device]
+        words += ["--tiny"] * arguments.tiny + ["--other"] * arguments.other
         print(f"measuring {model}: {len(left)} cases", file=sys.stderr, flush=True)
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=900)
         for line in done.stdout.splitlines():
@@ -252,7 +267,20 @@ def measure_model(model: str, arguments: argparse.Namespace) -> dict[str, dict[s
     return found
 
 
-def table(model: str, guesses: dict[str, Any], truths: dict[str, Any], tiny: bool) -> list[str]:
+def reference(case: Case, among: list[Case]) -> Case:
+    """The case whose Run calibrates this one: small and plain, in the same precision."""
+    (found,) = (
+        one
+        for one in among
+        if one.precision == case.precision
+        and not (one.is_large or one.is_checkpointed or one.is_compiled)
+    )
+    return found
+
+
+def table(
+    model: str, guesses: dict[str, Any], truths: dict[str, Any], every: list[Case]
+) -> list[str]:
     """A row a case: errors in per cent, and those of the time after calibration by one of them."""
     lines = [
         f"## {model}",
@@ -261,18 +289,16 @@ def table(model: str, guesses: dict[str, Any], truths: dict[str, Any], tiny: boo
         "error % | reserved error % | device error % |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    reference = next((n for n in truths if n.startswith(REFERENCE)), "")
-    scale = 1.0
-    if "step_s" in truths.get(reference, {}) and "step_s" in guesses.get(reference, {}):
-        scale = truths[reference]["step_s"] / guesses[reference]["step_s"]
-    for case in cases(model, tiny):
+    for case in every:
         guess, truth = guesses[case.name], truths[case.name]
         if "error" in guess or "error" in truth:
             lines.append(f"| {case.name} | {case.batch} | {guess.get('error', truth.get('error'))}")
             continue
         inside = guess["step_low_s"] <= truth["step_s"] <= guess["step_high_s"]
-        mark = " (calibrates)" if case.name == reference else ""
+        by = reference(case, every)
+        mark = " (calibrates)" if case == by else ""
         off = guess["step_s"] / truth["step_s"]
+        scale = truths[by.name].get("step_s", float("nan")) / guesses[by.name]["step_s"]
         memory = [_error(guess[key], truth.get(key)) for key in ("allocated", "reserved", "device")]
         lines.append(
             f"| {case.name}{mark} | {case.batch} | {1e3 * truth['step_s']:.2f} | "
@@ -295,6 +321,7 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="made before; see --to")
     parser.add_argument("--to", type=Path, default=Path("h200-predictions.json"), metavar="FILE")
     parser.add_argument("--predict", action="store_true", help="write predictions, measure nothing")
+    parser.add_argument("--other", action="store_true", help="the other 24 trainings")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="small models, for a try without a GPU")
     parser.add_argument("--jobs", type=int, default=8, help="predictions at a time")
@@ -302,7 +329,7 @@ def main() -> None:
     parser.add_argument("--names", nargs="*", default=[], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        measure_all(arguments.measure, arguments.names, arguments.device, arguments.tiny)
+        measure_all(arguments)
         return
     models = (arguments.only,) if arguments.only else MODELS
     guesses = predictions(models, arguments)
@@ -311,7 +338,8 @@ def main() -> None:
     lines: list[str] = []
     for model in models:
         truths = measure_model(model, arguments)
-        lines += table(model, guesses[model], truths, arguments.tiny)
+        every = cases(model, arguments.tiny, arguments.other)
+        lines += table(model, guesses[model], truths, every)
         print("\n".join(lines[-13:]), flush=True)
         measured_file = arguments.to.with_name(f"h200-measured-{model}.json")
         measured_file.write_text(json.dumps(truths, indent=1) + "\n")
@@ -324,7 +352,7 @@ def predictions(models: tuple[str, ...], arguments: argparse.Namespace) -> dict[
     if arguments.predictions:
         found: dict[str, Any] = json.loads(arguments.predictions.read_text())
         return found
-    every = [case for model in models for case in cases(model, arguments.tiny)]
+    every = [case for model in models for case in cases(model, arguments.tiny, arguments.other)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         made = list(pool.map(lambda case: predicted(case, arguments.tiny), every))
     guesses: dict[str, Any] = {model: {} for model in models}

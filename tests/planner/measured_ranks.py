@@ -1,6 +1,6 @@
 """Run by torchrun on gloo: what ranks of FSDP, tensor parallel and a pipeline hold and send.
 
-torchrun --nproc-per-node 2 measured_ranks.py fsdp|tensor|pipeline RESULT
+torchrun --nproc-per-node 2 measured_ranks.py fsdp|tensor|pipeline|interleaved|norms RESULT
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -79,13 +81,32 @@ def tensor() -> dict[str, Any]:
     return trained(model) | {"block": block}
 
 
-def pipeline() -> dict[str, Any]:
+def norms() -> dict[str, Any]:
+    """Bytes of a number that a block's norm is given, under autocast and as FSDP casts."""
+    tokens = torch.randint(0, SIZES["vocab_size"], (1, SIZES["context"]))
+    found = {}
+    for how in ("autocast", "sharded"):
+        model: Any = GPT(**SIZES)
+        if how == "sharded":
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            for part in (*model.blocks(), model):
+                fully_shard(part, mp_policy=policy)
+        seen: list[int] = []
+        norm = next(m for m in model.blocks()[1].modules() if isinstance(m, nn.LayerNorm))
+        norm.register_forward_pre_hook(lambda _, given, to=seen: to.append(given[0].element_size()))
+        with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+            model(tokens)
+        found[how] = seen
+    return found
+
+
+def pipeline(schedule: str = "1f1b") -> dict[str, Any]:
     """The bytes of the stage, and the most micro-batches between forward and backward."""
     n = dist.get_world_size()
-    layout = lay_out(MeshSettings(pp=n, micro_batches=BATCH), dist.get_rank(), n)
+    settings = MeshSettings(pp=n, micro_batches=BATCH, schedule=schedule)
+    layout = lay_out(settings, dist.get_rank(), n)
     model = GPT(**SIZES, tied=False)
     stages = cut(model, layout)
-    (stage,) = stages.values()
     held = {"now": 0, "most": 0}
 
     def went_back(gradient: Tensor) -> Tensor:
@@ -103,13 +124,14 @@ def pipeline() -> dict[str, Any]:
     tokens = torch.randint(0, SIZES["vocab_size"], (BATCH, SIZES["context"]))
     loss = lambda out, target: F.cross_entropy(out.flatten(0, 1), target.flatten())  # noqa: E731
     line.step(tokens, tokens, loss)  # the first step learns the shapes by running the stages
-    stage.register_forward_hook(came_in)
+    for stage in stages.values():
+        stage.register_forward_hook(came_in)
     held.update(now=0, most=0)
     with Collectives() as sent:
         line.step(tokens, tokens, loss)
     return {
-        "weights": local_bytes(stage.parameters()),
-        "in_flight": held["most"],
+        "weights": sum(local_bytes(stage.parameters()) for stage in stages.values()),
+        "in_flight": held["most"] / len(stages),
         "sent": dict(sent.counts),
     }
 
@@ -117,7 +139,9 @@ def pipeline() -> dict[str, Any]:
 def main() -> None:
     torch.manual_seed(0)
     dist.init_process_group("gloo")
-    mine = {"fsdp": fsdp, "tensor": tensor, "pipeline": pipeline}[sys.argv[1]]()
+    interleaved = partial(pipeline, "interleaved")
+    kinds = {"fsdp": fsdp, "tensor": tensor, "norms": norms}
+    mine = (kinds | {"pipeline": pipeline, "interleaved": interleaved})[sys.argv[1]]()
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     if dist.get_rank() == 0:

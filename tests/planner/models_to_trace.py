@@ -18,6 +18,13 @@ def conv_net(width: int = 16) -> nn.Module:
     )
 
 
+def two_layers() -> nn.Module:
+    """So small that its kernels can be counted by hand."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(3072, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False)
+    )
+
+
 class _Residual(nn.Module):
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()

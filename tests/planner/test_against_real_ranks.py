@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from running import environment
 
+from hotlap.cli import main
 from hotlap.planner.collectives import collectives
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout
@@ -34,7 +35,7 @@ def measured(what: str, n_ranks: int, folder: Path) -> list[dict[str, Any]]:
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_ranks)]
     done = subprocess.run(
         [sys.executable, *words, str(SCRIPT), what, str(result)],
-        env=environment(),
+        env=environment({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}),
         capture_output=True,
         text=True,
         timeout=200,
@@ -63,7 +64,7 @@ def test_fsdp_holds_and_sends_what_was_planned(tmp_path: Path) -> None:
 def test_tensor_parallel_holds_and_sends_what_was_planned(tmp_path: Path) -> None:
     ranks = measured("tensor", 2, tmp_path)
     model, layout = planned(), Layout(tp=2)
-    assert {rank["block"] for rank in ranks} == {4 * params_of(model.blocks[0], layout)}
+    assert {rank["block"] for rank in ranks} == {4 * params_of(model.blocks[0], layout).total}
     training = Training(4, 4, "fp32", "adamw")
     for rank in ranks:
         assert rank["sent"] == collectives(model, training, layout)
@@ -75,6 +76,35 @@ def test_stages_of_a_pipeline_hold_and_send_what_was_planned(tmp_path: Path) -> 
     model, layout = planned(is_tied=False), Layout(pp=4)
     training = Training(8, 1, "fp32", "adamw")
     for rank, stage in zip(ranks, stages(model, layout), strict=True):
-        assert rank["weights"] == 4 * stage_params(stage, model, layout)
+        assert rank["weights"] == 4 * stage_params(stage, model, layout).total
         assert rank["in_flight"] == in_flight_micro_batches(stage, training, layout)
     assert ranks[0]["sent"]["send"] == collectives(model, training, layout)["send"]
+
+
+@pytest.mark.timeout(240)
+def test_an_interleaved_pipeline_holds_what_was_planned(tmp_path: Path) -> None:
+    ranks = measured("interleaved", 2, tmp_path)
+    model, layout = planned(is_tied=False), Layout(pp=2, v=2, schedule="interleaved")
+    training = Training(8, 1, "fp32", "adamw")
+    for rank, stage in zip(ranks, stages(model, layout), strict=True):
+        assert rank["weights"] == 4 * stage_params(stage, model, layout).total
+        assert rank["in_flight"] == in_flight_micro_batches(stage, training, layout)
+
+
+@pytest.mark.timeout(240)
+def test_fsdp_casts_the_residual_stream_and_autocast_does_not(tmp_path: Path) -> None:
+    (rank,) = measured("norms", 1, tmp_path)
+    path = tmp_path / "plan.json"
+    sizes = "--layers 4 --hidden 64 --heads 4 --ffn 256 --vocab 512 --seq 32 --batch 16"
+    words = f"{sizes} --precision bf16 --optimizer adamw --micro-batch 8 --recompute full".split()
+    gpus = ["--gpu", "a100-80gb", "--gpus", "2", "--gpus-per-node", "2"]
+    found = {}
+    for how, layout in (("autocast", "dp=2"), ("sharded", "shard=2")):
+        assert main(["plan", *words, *gpus, "--json", str(path), "--layout", layout]) == 0
+        found[how] = json.loads(path.read_text())["memory"]["activations"]["value"]
+        # Full recomputation keeps each block's input, and one block whole.
+        n_bytes = rank[how][0]
+        kept = 32 * 64 * (4 * n_bytes + 2 * (n_bytes + 2) + 2 * 4 + 2 * 8) + 4 * 32 * 4
+        ends = 32 * 8 + 32 * 64 * (n_bytes + 2)
+        assert found[how] == 8 * (kept + ends)
+    assert rank == {"autocast": [4], "sharded": [2]}

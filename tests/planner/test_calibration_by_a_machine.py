@@ -13,14 +13,14 @@ from hotlap.cli import main
 from hotlap.machine.ceiling_cache import cache_folder, newest
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import Gpus
-from hotlap.planner.measured import SUSTAINED, by_machine
+from hotlap.planner.measured import SUSTAINED, USUAL_FP32, by_machine
 from hotlap.planner.precision import PRECISIONS
 from hotlap.records.ceilings import Ceilings
 from hotlap.records.codec import from_json, write_json
 
 NODE = Path(__file__).parents[1] / "doctor" / "machines" / "gpu_node.json"
 GPT = "--layers 12 --hidden 768 --heads 12 --ffn 3072 --vocab 50304 --seq 1024 --batch 64"
-HOW = "--precision bf16 --optimizer adamw --micro-batch 8 --recompute none --gpu h200-141gb"
+HOW = "--precision bf16 --optimizer adamw --micro-batch 32 --recompute none --gpu h200-141gb"
 
 
 @pytest.fixture
@@ -65,7 +65,9 @@ def test_measured_numbers_take_the_place_of_shipped_ones(ceilings: Ceilings) -> 
     assert found.by.link_latency_s == pytest.approx(1e-5)
     assert found.gpus.host_link_gb_per_s == pytest.approx(55)
     strict = by_machine(Calibration(), gpus, ceilings, PRECISIONS["fp32-strict"])
-    assert strict.by.product_reach["h200"] == pytest.approx(SUSTAINED * 51 / 67, rel=0.01)
+    shipped = Calibration().fp32_reach
+    assert strict.by.fp32_reach == pytest.approx(shipped * 51 / 67 / USUAL_FP32, rel=0.01)
+    assert strict.by.product_reach == Calibration().product_reach
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from hotlap.planner.memory import (
     training_memory,
 )
 from hotlap.planner.precision import OPTIMIZERS, PRECISIONS
+from hotlap.planner.sendings import Sendings
 from hotlap.planner.stages import stages
 from hotlap.planner.step import step_time
 from hotlap.planner.training import Training
@@ -195,3 +196,32 @@ def test_experts_are_divided_by_expert_parallel_alone() -> None:
     one, four = (training_memory(model, MIXED, Layout(dp=4, ep=ep)) for ep in (1, 4))
     experts = sum(layer.n_params_expert for layer in model.blocks)
     assert one.weights - four.weights == pytest.approx(2 * experts * 3 / 4)
+
+
+def test_experts_are_never_divided_twice() -> None:
+    """Ranks of expert parallelism are among those that shard: together they hold all, once."""
+    sizes = TransformerSizes(4, 512, 8, 2048, 32000, n_experts=8, experts_per_token=2)
+    model = transformer("experts", sizes, 512, Arithmetic())
+    for layouts in (
+        [Layout(shard=8, ep=ep) for ep in (1, 2, 8)],
+        [Layout(dp=2, shard=4, ep=ep) for ep in (1, 4)],
+    ):
+        states = [training_memory(model, MIXED, layout).states for layout in layouts]
+        assert states == pytest.approx([states[0]] * len(states))
+        assert states[0] == pytest.approx(16 * model.n_params / layouts[0].shard)
+    more = training_memory(model, MIXED, Layout(dp=2, shard=4, ep=8)).states
+    experts = sum(layer.n_params_expert for layer in model.blocks)
+    assert more == pytest.approx(16 * ((model.n_params - experts) / 4 + experts / 8))
+    one, eight = (training_memory(model, MIXED, Layout(dp=8, ep=ep, zero=1)) for ep in (1, 8))
+    assert eight.optimizer == pytest.approx(one.optimizer)
+
+
+def test_experts_that_one_rank_alone_has_are_not_sent() -> None:
+    sizes = TransformerSizes(4, 512, 8, 2048, 32000, n_experts=8, experts_per_token=2)
+    model, gpus = transformer("experts", sizes, 512, Arithmetic()), Gpus("a100-80gb", 8, 8, 0.0)
+    block = model.blocks[0]
+    for layout in (Layout(shard=8, ep=8), Layout(shard=8)):
+        sent = Sendings(model, gpus, MIXED, layout).gathered(block).link_s
+        shared = block.total_params - block.n_params_expert
+        gathered = shared + (block.n_params_expert if layout.ep == 1 else 0)
+        assert sent == pytest.approx(2 * gathered * 7 / 8 / 300e9)

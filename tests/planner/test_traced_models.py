@@ -95,8 +95,16 @@ def test_a_trace_counts_what_the_real_model_does(
     # Torch counts no FLOPs of attention on a CPU; the trace counts those apart.
     assert products * 2 == pytest.approx(counter.get_total_flops())
     measured = kept_bytes(real, inputs()) / 2
-    loss = (model.logits_bytes - _output_bytes(model, real, inputs())) / 3
+    loss = model.logits_bytes - 3 * _output_bytes(model, real, inputs())
     assert sum(all_layers(model)) + loss == pytest.approx(measured, rel=0.02)
+
+
+def test_launches_and_bytes_of_a_backward_are_those_counted_by_hand() -> None:
+    model = trace(request("models_to_trace:two_layers"))
+    # mm, relu, mm, log_softmax, nll_loss; ones, nll_loss, log_softmax, 2 mm, relu, mm.
+    assert model.backward_kernels == pytest.approx(7 / 5)
+    # Bytes of a sample: relu 64, log_softmax 32; nll_loss 16, log_softmax 48, relu 96.
+    assert model.backward_traffic == pytest.approx(160 / 96, rel=0.08)
 
 
 def test_an_encoder_decoder_and_a_mixture_of_experts_are_traced() -> None:

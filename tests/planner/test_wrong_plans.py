@@ -78,6 +78,16 @@ def sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (f"{SIZES} {STEP} {GPUS} --goodput 0", "--goodput is 0"),
         (f"{SIZES} {STEP} {GPUS} --pue 0.5", "--pue is 0.5"),
         (f"{SIZES} {STEP} {GPUS} --co2 -1", "--co2 is -1"),
+        (f"{SIZES} {STEP} {GPUS} --pue nan", "--pue is nan; it has to be at least 1"),
+        (f"{SIZES} {STEP} {GPUS} --price inf", "--price is inf; it has to be a number"),
+        (f"{SIZES} {STEP} {GPUS} --host-memory 0", "--host-memory: '0' was found"),
+        (f"{SIZES} {STEP} {GPUS} --gate soft", "choose from 'plain', 'fused', 'lean'"),
+        (f"{SIZES} {STEP} {GPUS} --html /proc/plan.html", "--html /proc/plan.html cannot be"),
+        (
+            f"{SIZES} {STEP} --gpu a100-80gb --gpus 1e9 --gpus-per-node 8 --interconnect 100",
+            "--gpus is 1000000000; 1,000,000 are the most",
+        ),
+        (f"{SIZES.replace('12', '1e12', 1)} {STEP} {GPUS}", "100,000 are the most"),
         (f"{SIZES} {STEP} {GPUS} --tokens -5", "--tokens: '-5' was found"),
         (f"{SIZES} {STEP} {GPUS} --tokens nan", "--tokens: 'nan' was found"),
         (f"{SIZES} {STEP} {GPUS} --epochs 3", "--dataset is not given"),
@@ -106,6 +116,8 @@ def test_wrong_options(words: str, expected: str, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("layout", "expected"),
     [
+        ("dp=8 dp=4", "dp is given twice"),
+        ("dp=8 offload_activations=2", "offload_activations=2; it has to be 0 to 1"),
         ("tp=8", "tp=8 has to divide the 12 heads"),
         ("pp=8 v=2", "needs 16 blocks; transformer has 12"),
         ("dp=3", "is for 3 GPUs; --gpus is 8"),

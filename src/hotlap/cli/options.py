@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hotlap.errors import UsageError
-from hotlap.records.codec import to_json, write_json
+from hotlap.records.codec import to_json, write_text
 from hotlap.records.store import RunStore, default_runs_dir
 
 
@@ -80,26 +81,42 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def check_json_target(path: Path | None) -> None:
     """Find out before anything runs that a result could not be written."""
+    check_target("--json", path)
+
+
+def check_target(option: str, path: Path | None) -> None:
+    """The same of any file that an option names."""
     if path is None:
         return
-    if path.is_dir():
-        raise UsageError(f"--json {path} is a folder; name a file")
-    if not os.access(path.parent, os.W_OK):
-        raise UsageError(f"--json {path} cannot be written: no such folder, or no permission")
+    if os.path.isdir(path):
+        raise UsageError(f"{option} {path} is a folder; name a file")
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, /dev/stdout
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{option} {path} cannot be written ({error.strerror}); name a file in a folder that "
+            "is there and yours"
+        ) from None
 
 
 def write_result(path: Path | None, value: Any) -> None:
     """Write the document that --json asked for."""
-    if path is None:
-        return
-    if path.exists() and not path.is_file():  # a pipe or /dev/stdout cannot be replaced
+    if path is not None:
         import json
 
+        write_document(path, json.dumps(to_json(value), allow_nan=False) + "\n")
+
+
+def write_document(path: Path, text: str) -> None:
+    """Whole or not at all; a pipe or /dev/stdout, which cannot be replaced, as it is."""
+    if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8") as stream:
-            json.dump(to_json(value), stream, allow_nan=False)
-            stream.write("\n")
+            stream.write(text)
         return
-    write_json(path, value)
+    write_text(path, text)
 
 
 def above_zero(text: str) -> float:

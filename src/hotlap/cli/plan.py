@@ -49,6 +49,10 @@ def main(argv: Sequence[str]) -> int:
     with _progress(asked):
         plan = make_plan(asked)
     options.write_result(arguments.json, plan)
+    if arguments.html:
+        from hotlap.report.plan_html import plan_page
+
+        options.write_document(arguments.html, plan_page(plan))
     _show(plan, asked, arguments)
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)
@@ -102,6 +106,10 @@ def _check_targets(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"--emit {path} cannot be written: name a file that ends in .toml, in a folder that is"
         )
+    options.check_target("--html", arguments.html)
+    if arguments.html and (arguments.params or arguments.check):
+        other = "--params" if arguments.params else "--check"
+        raise UsageError(f"--html draws a plan; {other} makes none: leave one of them out")
     if arguments.budget:
         budget_gpu_hours(arguments.budget, 1, 1.0, 1.0)
 
@@ -160,6 +168,7 @@ def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
         precision,
         optimizer,
         overlaps=not arguments.no_overlap,
+        overlaps_tensor=arguments.overlap_tensor,
         is_compiled=arguments.compile,
         is_channels_last=arguments.channels_last,
         is_fused=arguments.fused,
@@ -260,7 +269,9 @@ def _assumptions(
     else:
         lines = [
             f"{arguments.attention} attention, {'compiled' if arguments.compile else 'eager'}, "
-            f"communication {'waits' if arguments.no_overlap else 'overlaps with computing'}",
+            f"communication {'waits' if arguments.no_overlap else 'overlaps with computing'}, "
+            f"tensor parallel sums {'too' if arguments.overlap_tensor else 'do not'}"
+            + (f", {arguments.gate} gates" if not model.is_traced and model.is_gated else ""),
             "MFU and HFU: attention in full (12·L·h·s a token), against the dense peak of "
             f"{KINDS[gpus.kind].chip} at this precision; HFU counts what is computed again",
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from hotlap.cli.plan_model import needed
@@ -54,7 +54,18 @@ def site_of(arguments: argparse.Namespace) -> Site:
         if n > 1 and not arguments.params:
             raise UsageError("--gpus-per-node is not given; it decides how GPUs talk")
         per_node = n
-    return Site(Gpus(kind, n, per_node, arguments.interconnect or 0.0))
+    gpus = Gpus(kind, n, per_node, arguments.interconnect or 0.0)
+    return Site(_with_host(gpus, arguments, None))
+
+
+def _with_host(gpus: Gpus, arguments: argparse.Namespace, memory_gb: float | None) -> Gpus:
+    """Its memory and its link: what is given, else what a profile says."""
+    memory = arguments.host_memory or memory_gb
+    return replace(
+        gpus,
+        host_memory_bytes=memory * 2**30 if memory else None,
+        own_host_link_gb_per_s=arguments.host_link,
+    )
 
 
 def _by_profile(cluster: Cluster, n: int, arguments: argparse.Namespace) -> Site:
@@ -79,6 +90,7 @@ def _by_profile(cluster: Cluster, n: int, arguments: argparse.Namespace) -> Site
         memory = int(node.gpu_memory_gb * 2**30)
     kind = _kind(cluster, node, arguments.gpu)
     gpus = Gpus(kind, n, per_node, network or 0.0, own_memory_bytes=memory)
+    gpus = _with_host(gpus, arguments, node.memory_gb)
     charge = partition.charge_per_gpu_hour
     if charge is not None and partition.exclusive:
         charge *= ceil(n / per_node) * node.gpus / n

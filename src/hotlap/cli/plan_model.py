@@ -56,9 +56,14 @@ def model_of(arguments: argparse.Namespace, precision_name: str) -> tuple[Model,
         precision.element_bytes,
         precision.norm_bytes,
         arguments.attention == "fused",
+        arguments.gate,
         arguments.compile,
     )
-    return transformer(name, sizes, seq, how), Source(sizes, is_compiled=arguments.compile)
+    model = transformer(name, sizes, seq, how)
+    if precision.norm_bytes != precision.element_bytes:
+        cast = replace(how, norm_bytes=precision.element_bytes)
+        model = replace(model, sharded=transformer(name, sizes, seq, cast))
+    return model, Source(sizes, is_compiled=arguments.compile)
 
 
 def _refuse_what_is_for_factories(arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from hotlap.cli import options
 from hotlap.planner.layout import RECOMPUTE
 from hotlap.planner.precision import OPTIMIZERS, PRECISIONS
+from hotlap.planner.transformer import GATES
 
 SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
@@ -105,6 +106,12 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--attention", choices=("fused", "plain"), default="fused", help="flash attention (fused)"
     )
+    group.add_argument(
+        "--gate",
+        choices=tuple(GATES),
+        default="fused",
+        help="a gated layer's kernel: plain torch, fused, or lean: its product computed again",
+    )
     group.add_argument("--compile", action="store_true", help="torch.compile")
     group.add_argument(
         "--channels-last", action="store_true", help="images lie so in memory, in eager mode too"
@@ -114,6 +121,11 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--no-overlap", action="store_true", help="communication waits for computing"
+    )
+    group.add_argument(
+        "--overlap-tensor",
+        action="store_true",
+        help="tensor parallel sums travel beside products, in pieces",
     )
     group.add_argument("--layout", metavar="'dp=8 tp=2'", help="not searched for: this one")
     group.add_argument("--data-rate", type=number, metavar="N", help="samples/s of the loaders")
@@ -127,6 +139,12 @@ def _cluster_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpus-per-node", type=whole, metavar="N")
     group.add_argument(
         "--interconnect", type=number, metavar="GB/s", help="of a node to others, one way, in all"
+    )
+    group.add_argument(
+        "--host-memory", type=number, metavar="GIB", help="of a node's own, to offload to"
+    )
+    group.add_argument(
+        "--host-link", type=number, metavar="GB/s", help="of a GPU to its host (PCIe's), one way"
     )
     group.add_argument(
         "--margin", type=share, default=0.08, metavar="SHARE", help="of memory left free (0.08)"
@@ -167,6 +185,9 @@ def _output_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--check", metavar="RUN", help="compare with what a Run measured")
     group.add_argument(
         "--emit", type=Path, metavar="FILE", help="write a recipe for `hotlap train`"
+    )
+    group.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the plan with its plots as one page"
     )
     options.add_json(parser)
     options.add_runs_dir(parser)

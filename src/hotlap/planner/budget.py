@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import inf
 
 from hotlap.errors import UsageError
 
@@ -36,15 +37,15 @@ class Money:
     def __post_init__(self) -> None:
         if not 0 < self.goodput <= 1:
             raise UsageError(f"--goodput is {self.goodput:g}; it has to be above 0 and at most 1")
-        if self.pue < 1:
+        if not 1 <= self.pue < inf:
             raise UsageError(f"--pue is {self.pue:g}; it has to be at least 1")
         for option, value in (
             ("--watts", self.watts),
             ("--co2", self.co2_g_per_kwh),
             ("--price", self.price_per_gpu_hour),
         ):
-            if value is not None and value < 0:
-                raise UsageError(f"{option} is {value:g}; it has to be at least 0")
+            if value is not None and not 0 <= value < inf:
+                raise UsageError(f"{option} is {value:g}; it has to be a number, at least 0")
 
 
 @dataclass(frozen=True, slots=True)

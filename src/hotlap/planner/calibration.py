@@ -1,9 +1,9 @@
 """What hardware and software reach of their nominal rates: a few numbers with a meaning.
 
 They are fitted by `benchmarks/planner` on published measurements; none belongs to one cluster.
-Those measurements are of 2021 to 2023. The H200's numbers are of 2026, from one GPU with torch
-2.11: products at 790 of 989 TFLOP/s, a copy at 4,300 of 4,800 GB/s, and GPT-2 124M compiled at
-572,000 tokens/s.
+Those measurements are of 2021 to 2023. The H200's numbers are of 2026, from single GPUs with torch
+2.11: products alone at 790 of 989 TFLOP/s, a copy at 4,300 of 4,800 GB/s, GPT-2 124M compiled at
+528,000 to 572,000 tokens/s, and 24 trainings of ResNet-50, ViT-B and GPT-2 (`benchmarks/planner`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 
 
 def _reaches() -> dict[str, float]:
-    return {"ampere": 0.81, "hopper": 0.67, "h200": 0.78}
+    return {"ampere": 0.81, "hopper": 0.67, "h200": 0.72}
+
+
+def _vendors() -> dict[str, float]:
+    # AMD's own 708 (MI300X) and 843 (MI325X) of 1,307 TFLOP/s in bf16, hipBLASLt at stable clocks:
+    # https://rocm.blogs.amd.com/software-tools-optimization/measuring-max-achievable-flops-part2
+    return {"cdna3": 0.57}
 
 
 def _attention() -> dict[str, float]:
@@ -24,7 +30,7 @@ def _streams() -> dict[str, float]:
 
 
 def _hosts() -> dict[str, float]:
-    return {"h200": 28e-6}
+    return {"h200": 44e-6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +39,17 @@ class Calibration:
 
     product_reach: dict[str, float] = field(default_factory=_reaches)
     """By generation: the share of the peak that large products reach, with clocks under load."""
+    fp32_reach: float = 0.82
+    """The same of products in fp32, which no tensor core computes: ViT-B and GPT-2 on one H200."""
     other_reach: float = 0.7
     """Of a generation that was not measured."""
+    other_reach_of: dict[str, float] = field(default_factory=_vendors)
+    """The same, where products alone are known."""
     attention_reach: dict[str, float] = field(default_factory=_attention)
     """By generation: the share of the peak that fused attention reaches, of what is computed."""
     other_attention: float = 0.25
     """Of a generation that was not measured."""
-    convolution_reach: float = 0.57
+    convolution_reach: float = 0.62
     """Convolutions, of what products reach: from ResNet-50 on one H200, compiled in bf16, 6,227
     img/s at batch 128 and 7,200 at 512."""
     stream_reach: float = 0.67
@@ -59,7 +69,9 @@ class Calibration:
     kernel_s: float = 39e-6
     """The host's, to launch a kernel in eager mode."""
     kernel_s_of: dict[str, float] = field(default_factory=_hosts)
-    """The same of hosts that a generation of GPUs comes with, where they were seen: fused Adam
-    saves some 13 launches and 0.37 ms of a small perceptron's step beside an H200."""
+    """The same of hosts that a generation of GPUs comes with, where they were seen: ResNet-50 and
+    ViT-B in small batches under autocast beside an H200."""
+    host_link_reach: float = 1.0
+    """Of the link to the host's memory, whose rate is a usual one already."""
     step_s: float = 0.43e-3
     """The host's, once a step: zeroing, norms, logging."""

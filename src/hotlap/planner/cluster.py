@@ -62,9 +62,17 @@ KINDS: dict[str, Kind] = {
     "mi210-64gb": Kind("AMD Instinct MI210", "cdna", 104, 150),
     "mi250-64gb": Kind("AMD Instinct MI250 (one GCD)", "cdna", 104, 150),
     "mi250x-64gb": Kind("AMD Instinct MI250X (one GCD)", "cdna", 110, 150),
-    "mi300x-192gb": Kind("AMD Instinct MI300X", "cdna", 304, 448),
-    "mi325x-256gb": Kind("AMD Instinct MI325X", "cdna", 304, 448),
+    "mi300x-192gb": Kind("AMD Instinct MI300X", "cdna3", 304, 448),
+    "mi325x-256gb": Kind("AMD Instinct MI325X", "cdna3", 304, 448),
 }
+
+HOST_LINKS = {
+    **{"volta": 12.0, "turing": 12.0},
+    **{"ampere": 25.0, "ada": 25.0, "cdna": 25.0, "cdna3": 50.0},
+    **{"hopper": 50.0, "h200": 50.0, "blackwell": 50.0, "gh200": 350.0, "gb200": 350.0},
+}
+"""GB/s one way, of pinned memory, by generation or chip: about four fifths of PCIe 3, 4 and 5 with
+16 lanes (16, 32 and 63), and of NVLink-C2C (450). Boards where GPUs share them have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +84,12 @@ class Gpus:
     per_node: int
     interconnect_gb_per_s: float
     """Of a node to the others, one way, all its adapters together; 0 on a single node."""
-    host_link_gb_per_s: float = 25.0
-    """Between a GPU and the memory of its host, one way: PCIe 4 gives about 25."""
     own_memory_bytes: int | None = None
     """Where a site's GPUs have less than the chip that stands for them."""
+    own_host_link_gb_per_s: float | None = None
+    """Where it is known: between a GPU and the memory of its host, one way."""
+    host_memory_bytes: float | None = None
+    """Of a node, as far as a job can have it; None where it is not known."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -91,6 +101,8 @@ class Gpus:
         for option, value in (("--gpus", self.n), ("--gpus-per-node", self.per_node)):
             if value < 1:
                 raise UsageError(f"{option} is {value}; it has to be at least 1")
+            if value > MOST_GPUS:
+                raise UsageError(f"{option} is {value}; {MOST_GPUS:,} are the most")
         if self.n > self.per_node and self.n % self.per_node:
             raise UsageError(
                 f"--gpus is {self.n}; over several nodes it has to be a multiple of "
@@ -119,6 +131,13 @@ class Gpus:
         return KINDS[self.kind].generation
 
     @property
+    def host_link_gb_per_s(self) -> float:
+        """Between a GPU and the memory of its host, one way."""
+        if self.own_host_link_gb_per_s:
+            return self.own_host_link_gb_per_s
+        return HOST_LINKS.get(self.kind.split("-")[0], HOST_LINKS[self.generation])
+
+    @property
     def n_multiprocessors(self) -> int:
         """Of one GPU."""
         return KINDS[self.kind].n_multiprocessors
@@ -134,6 +153,7 @@ class Gpus:
         return self.interconnect_gb_per_s * 1e9
 
 
+MOST_GPUS = 1_000_000
 WITHOUT_BF16 = ("volta", "turing")
 
 

@@ -86,6 +86,7 @@ def trainer_lacks(layout: Layout) -> str:
         "ep": layout.ep > 1,
         "zero": layout.zero > 0,
         "offload": layout.offload > 0,
+        "offload_activations": layout.offload_activations > 0,
         "reshard=0": layout.shard > 1 and not layout.reshard,
         "sp with pp": bool(layout.sp) and layout.pp > 1,
         "an interleaved pipeline with dp or shard": layout.v > 1 and layout.n_data > 1,

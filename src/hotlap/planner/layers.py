@@ -156,10 +156,23 @@ class Model:
     widest_bytes: float = 0.0
     """The two largest tensors of one sample that evaluation holds at a time."""
     is_traced: bool = False
+    is_gated: bool = False
+    """Its feed-forward parts have a gate."""
     moments: tuple[Moment, ...] = ()
     """The worst of a traced step, each for some batch; none where that is not known."""
     moments_recomputed: tuple[Moment, ...] = ()
     """The same where blocks are computed again."""
+    backward_traffic: float = 1.5
+    """Bytes that kernels bound by bandwidth move backward for each one forward."""
+    backward_kernels: float = 2.0
+    """Launched backward for each one forward."""
+    sharded: Model | None = None
+    """The same as FSDP computes it, where that differs: it casts all there is to 16 bits, where
+    autocast leaves the residual stream in fp32."""
+
+    def under(self, shard: int) -> Model:
+        """As it is computed over so many shards."""
+        return self.sharded if self.sharded and shard > 1 else self
 
     @property
     def n_params(self) -> int:

@@ -6,6 +6,7 @@ tp      tensor parallel, the innermost; sp=1 cuts what lies between, along the s
 cp      context parallel: a sequence is cut
 pp      pipeline stages; schedule 1f1b, gpipe, zero-bubble, or interleaved with v parts a stage
 ep      expert parallel, inside the ranks that see different data
+offload, offload_activations=1 put optimizer state and activations in the host's memory
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zero-bubble")
 SIZES = ("dp", "shard", "tp", "cp", "pp")
+OFFLOADS = ("offload", "offload_activations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Layout:
     recompute: Recompute = "none"
     offload: int = 0
     """1: the optimizer's state lies in the host's memory."""
+    offload_activations: int = 0
+    """1: what blocks keep for backward lies there in the meantime."""
     reshard: int = 1
     """FSDP: 1 lets go of a block after forward and gathers it again for backward."""
 
@@ -70,7 +74,7 @@ class Layout:
         words += [
             f"{name}={getattr(self, name)}" for name in ("ep", "v") if getattr(self, name) > 1
         ]
-        words += [f"{name}=1" for name in ("sp", "offload") if getattr(self, name)]
+        words += [f"{name}=1" for name in ("sp", *OFFLOADS) if getattr(self, name)]
         if self.zero:
             words.append(f"zero={self.zero}")
         if self.shard > 1 and not self.reshard:
@@ -91,6 +95,8 @@ def parse_layout(text: str, recompute: Recompute) -> Layout:
                 f"--layout: '{word}' was found; it takes words like dp=8 or tp=2, of "
                 f"{', '.join(names)}"
             )
+        if match[1] in given:
+            raise UsageError(f"--layout: {match[1]} is given twice; once is right")
         given[match[1]] = _value(match[1], match[2])
     if given.get("schedule", "interleaved") != "interleaved" and int(given.get("v", 1)) > 1:
         raise UsageError(
@@ -109,9 +115,8 @@ def _value(name: str, text: str) -> int | str:
         if text not in SCHEDULES:
             raise UsageError(f"--layout: schedule={text}; there are {', '.join(SCHEDULES)}")
         return text
-    least, most = {"zero": (0, 2), "sp": (0, 1), "offload": (0, 1), "reshard": (0, 1)}.get(
-        name, (1, 1_000_000)
-    )
+    is_yes_or_no = name in ("sp", "reshard", *OFFLOADS)
+    least, most = (0, 1) if is_yes_or_no else (0, 2) if name == "zero" else (1, 1_000_000)
     if not text.isdigit() or not least <= int(text) <= most:
         hint = "; stage 3 is written shard=N" if name == "zero" and text == "3" else ""
         raise UsageError(f"--layout: {name}={text}; it has to be {least} to {most}{hint}")
@@ -157,7 +162,8 @@ def _pipeline(layout: Layout, model: Model) -> str:
     n_parts = layout.pp * layout.v
     if layout.v > 1 and layout.pp == 1:
         return f"--layout: v={layout.v} needs a pipeline; pp is 1"
-    if n_parts > len(model.blocks):
+    # With several parts a rank, embedding and output layer may be parts of their own.
+    if n_parts > len(model.blocks) + (2 if layout.v > 1 else 0):
         return (
             f"--layout: pp={layout.pp}{f' v={layout.v}' if layout.v > 1 else ''} needs "
             f"{n_parts} blocks; {model.name} has {len(model.blocks)}"

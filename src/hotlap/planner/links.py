@@ -67,7 +67,7 @@ def group(gpus: Gpus, n: int, stride: int) -> Group:
 
 def gather(ranks: Group, total_bytes: float) -> Sending:
     """All-gather, or reduce-scatter, of so many bytes in all: each passes every rank but one."""
-    if ranks.n == 1:
+    if ranks.n == 1 or not total_bytes:
         return NOTHING
     link_s = net_s = 0.0
     if ranks.inside > 1:

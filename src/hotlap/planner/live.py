@@ -1,19 +1,30 @@
-"""What is alive at a time while a step runs on fake tensors: the memory that it really needs.
+"""What is alive at a time while a step runs on fake tensors, and what the whole step does.
 
 What backward keeps is not the whole: a loss holds several copies of the logits for a moment, and
 gradients come while activations go. So forward, loss and backward run once for each of two batches;
 every operation has the bytes that are alive after it, and two batches tell which part of them grows
 with the batch. Of all these moments only those matter that are the worst one for some batch.
+
+The same two runs tell how many kernels a step launches, and what those that are bound by bandwidth
+move for each sample, backward included.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hotlap.planner.layers import Moment
-from hotlap.planner.tallies import ROUNDED_TO, place_of, tensors_in
+from hotlap.planner.tallies import (
+    ROUNDED_TO,
+    is_kernel,
+    is_product,
+    moved_bytes,
+    place_of,
+    tensors_in,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -22,18 +33,37 @@ if TYPE_CHECKING:
 BATCHES = (2, 4)
 
 
-def worst_moments(model: nn.Module, step: Callable[[int], None]) -> tuple[Moment, ...]:
-    """Of a step that is run for a batch of this size; none where its operations depend on it."""
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A step that ran on fake tensors."""
+
+    moments: tuple[Moment, ...]
+    """None where its operations depend on the batch."""
+    traffic_bytes: float
+    """Of a sample: read and written by all but products and attention, forward and backward."""
+    n_kernels: int
+
+
+@dataclass(slots=True)
+class _History:
+    alive: list[int] = field(default_factory=list)
+    """Bytes after each operation, but for storages that are the model's own."""
+    moved: int = 0
+    n_kernels: int = 0
+
+
+def watch(model: nn.Module, step: Callable[[int], None]) -> Watched:
+    """A step that is run for a batch of this size."""
     small, large = BATCHES
     own = {place_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
     before, after = (_history(lambda n=n: step(n), own) for n in BATCHES)  # type: ignore[misc]
-    if len(before) != len(after):
-        return ()
     moments = []
-    for few, many in zip(before, after, strict=True):
-        per_sample = (many - few) / (large - small)
-        moments.append(Moment(per_sample, few - per_sample * small))
-    return _outermost(moments)
+    if len(before.alive) == len(after.alive):
+        for few, many in zip(before.alive, after.alive, strict=True):
+            per_sample = (many - few) / (large - small)
+            moments.append(Moment(per_sample, few - per_sample * small))
+    traffic = (after.moved - before.moved) / (large - small)
+    return Watched(_outermost(moments), traffic, after.n_kernels)
 
 
 def checkpointed(blocks: Sequence[nn.Module]) -> None:
@@ -53,12 +83,11 @@ def checkpointed(blocks: Sequence[nn.Module]) -> None:
         block.forward = wrap(block.forward)
 
 
-def _history(run: Callable[[], None], own: Set[int]) -> list[int]:
-    """Bytes alive after each operation, but for storages that are the model's own."""
+def _history(run: Callable[[], None], own: Set[int]) -> _History:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     sizes: dict[int, int] = {}
-    history: list[int] = []
+    history = _History()
     alive = [0]
 
     def gone(place: int) -> None:
@@ -79,7 +108,12 @@ def _history(run: Callable[[], None], own: Set[int]) -> list[int]:
             made = func(*args, **(kwargs or {}))
             for tensor in tensors_in(made):
                 came(tensor)
-            history.append(alive[0])
+            history.alive.append(alive[0])
+            if is_kernel(func, made):
+                history.n_kernels += 1
+                name = func.overloadpacket.__name__
+                if not is_product(name):
+                    history.moved += moved_bytes(name, (args, kwargs or {}), made)
             return made
 
     with Watcher():

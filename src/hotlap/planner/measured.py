@@ -15,8 +15,11 @@ from hotlap.planner.cluster import KINDS, Gpus, peak_flops_per_s
 from hotlap.planner.precision import Precision
 from hotlap.records.ceilings import Ceilings, Exchange
 
-SUSTAINED = 0.97
-"""Of the best block of large products, what they keep in a training: clocks fall under load."""
+SUSTAINED = 0.92
+"""Of the best block of large products, what they keep in a training, where clocks fall under load:
+0.97 on an A100, 0.90 on an H200."""
+USUAL_FP32 = 0.76
+"""Of the peak, what large products in fp32 reach on the GPU that the shipped number is of."""
 USUAL_COPY = 0.89
 """Of the bandwidth, what a copy reaches on the GPUs that the shipped numbers are of."""
 USUAL_LAUNCH_S = 4e-6
@@ -50,7 +53,10 @@ def by_machine(by: Calibration, gpus: Gpus, ceilings: Ceilings, precision: Preci
     product = rate(*PRODUCTS[precision.rate])
     if product:
         share = product / peak_flops_per_s(gpus.chip, precision.rate)
-        by = replace(by, product_reach=by.product_reach | {generation: SUSTAINED * share})
+        if precision.rate == "fp32":
+            by = replace(by, fp32_reach=by.fp32_reach * share / USUAL_FP32)
+        else:
+            by = replace(by, product_reach=by.product_reach | {generation: SUSTAINED * share})
         taken.append(f"products {product / 1e12:.0f} TFLOP/s")
     copy = rate("memory copy")
     if copy:
@@ -65,7 +71,7 @@ def by_machine(by: Calibration, gpus: Gpus, ceilings: Ceilings, precision: Preci
         taken.append(f"launch {launch * 1e6:.1f} µs")
     host = rate("host to device, pinned")
     if host:
-        gpus = replace(gpus, host_link_gb_per_s=host / 1e9)
+        gpus = replace(gpus, own_host_link_gb_per_s=host / 1e9)
         taken.append(f"host link {host / 1e9:.0f} GB/s")
     by, links = _links(by, gpus, ceilings)
     if not taken:

@@ -6,7 +6,7 @@ Rajbhandari et al. 2020 (https://arxiv.org/abs/1910.02054) for what is sharded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 from hotlap.planner.layers import Layer, Model, Moment
@@ -19,6 +19,9 @@ CONTEXT_BYTES = 0.5 * GIB
 """The CUDA context, its kernels and the workspaces of libraries."""
 WORKSPACE_BYTES = 32 * 2**20
 """cuBLAS's, which torch's allocator hands out: 32 MiB on Hopper."""
+CONVOLUTION_WORKSPACE_BYTES = 80 * 2**20
+"""cuDNN's, beside it: 16 trainings of ResNet-50 and ViT-B on an H200 needed 40 to 190 MiB more than
+their tensors, 8 of GPT-2, which has no convolution, 30 to 50."""
 COMMUNICATOR_BYTES = 0.25 * GIB
 """NCCL's buffers, for each group of ranks that a rank belongs to."""
 FRAGMENTED_SHARE = 0.03
@@ -47,7 +50,8 @@ class Bytes:
     @property
     def total(self) -> float:
         """All of it."""
-        return float(sum(getattr(self, field.name) for field in fields(self)))
+        kept = self.activations + self.logits + self.buffers + self.unsharded
+        return self.states + kept + self.communication + self.context + self.fragmentation
 
     @property
     def states(self) -> float:
@@ -57,6 +61,7 @@ class Bytes:
 
 def training_memory(model: Model, training: Training, layout: Layout) -> Bytes:
     """Of the rank that needs most."""
+    model = model.under(layout.shard)
     every = stages(model, layout)
     ranks = [_training_rank(stage, model, training, layout) for stage in distinct(every)]
     return max(ranks, key=lambda one: one.total)
@@ -64,6 +69,7 @@ def training_memory(model: Model, training: Training, layout: Layout) -> Bytes:
 
 def evaluation_memory(model: Model, training: Training, layout: Layout) -> Bytes:
     """Weights and what one layer needs at a time; nothing is kept for a backward."""
+    model = model.under(layout.shard)
     every = stages(model, layout)
     ranks = [_evaluation_rank(stage, model, training, layout) for stage in distinct(every)]
     return max(ranks, key=lambda one: one.total)
@@ -72,16 +78,15 @@ def evaluation_memory(model: Model, training: Training, layout: Layout) -> Bytes
 def _training_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
     precision = training.precision
     params = stage_params(stage, model, layout)
-    replicas = layout.dp
-    held = params / layout.shard
-    optimizer = held * training.optimizer_bytes / (replicas if layout.zero >= 1 else 1)
-    if layout.offload:
-        optimizer = 0.0
-    gradients = held * precision.gradient_bytes / (replicas if layout.zero >= 2 else 1)
+
+    def held(is_shared_by_replicas: bool) -> float:
+        return params.over(layout.shard * (layout.dp if is_shared_by_replicas else 1), layout.ep)
+
+    optimizer = 0.0 if layout.offload else held(layout.zero >= 1) * training.optimizer_bytes
     activations, peak_logits = _activations(stage, model, training, layout)
     parts = {
-        "weights": held * precision.weight_bytes,
-        "gradients": gradients,
+        "weights": held(False) * precision.weight_bytes,
+        "gradients": held(layout.zero >= 2) * precision.gradient_bytes,
         "optimizer": optimizer,
         "activations": activations,
         "logits": peak_logits,
@@ -91,13 +96,16 @@ def _training_rank(stage: Stage, model: Model, training: Training, layout: Layou
     }
     moments = _moments(model, layout)
     if moments:
+        parts["buffers"] += WORKSPACE_BYTES
+        parts["buffers"] += CONVOLUTION_WORKSPACE_BYTES if model.has_convolutions else 0
         _at_the_worst(parts, moments, training, layout)
     return _rounded(parts)
 
 
 def _moments(model: Model, layout: Layout) -> tuple[Moment, ...]:
     """Of a trace, which is of the whole model; selective recomputation was not traced."""
-    if layout.tp * layout.cp * layout.pp > 1 or layout.recompute == "selective":
+    is_whole = layout.tp * layout.cp * layout.pp == 1 and not layout.offload_activations
+    if not is_whole or layout.recompute == "selective":
         return ()
     return model.moments_recomputed if layout.recompute == "full" else model.moments
 
@@ -112,7 +120,6 @@ def _at_the_worst(
     the update, when activations are gone, may need more.
     """
     b = training.micro_batch
-    parts["buffers"] += WORKSPACE_BYTES
     n_micro = training.batch // (layout.n_data * b)
     if n_micro > 1 or layout.n_data > 1 or training.precision.master_bytes:
         seen = moments[-1].per_sample_bytes * b
@@ -136,7 +143,8 @@ def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Lay
     b = training.micro_batch / layout.cp
     logits = model.logits_bytes * b / _vocab_cut(model, layout) if stage.is_last else 0.0
     parts = {
-        "weights": stage_params(stage, model, layout) / layout.shard * precision.weight_bytes,
+        "weights": stage_params(stage, model, layout).over(layout.shard, layout.ep)
+        * precision.weight_bytes,
         "gradients": 0.0,
         "optimizer": 0.0,
         "activations": model.widest_bytes * b,
@@ -168,6 +176,9 @@ def _activations(
     b = float(training.micro_batch)
     kept = sum(layer_kept(layer, layout, b) * n for layer, n in stage.blocks)
     total = kept * in_flight_micro_batches(stage, training, layout)
+    if layout.offload_activations and stage.blocks:
+        # One block computes while the one before goes out, or the next comes in.
+        total = min(total, 2 * max(layer_kept(layer, layout, b) for layer, _ in stage.blocks))
     plain = Layout(tp=layout.tp, cp=layout.cp, sp=layout.sp)
     if layout.recompute == "full" and stage.blocks:
         # One block at a time is whole again while its backward runs.
@@ -203,11 +214,11 @@ def in_flight_micro_batches(stage: Stage, training: Training, layout: Layout) ->
 def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     precision = training.precision
     compute_bytes = precision.copy_bytes or precision.weight_bytes
-    largest = max(params_of(layer, layout) for layer, _ in stage.layers)
-    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+    largest = max(params_of(layer, layout).total for layer, _ in stage.layers)
+    total = sum(params_of(layer, layout).total * n for layer, n in stage.layers)
     if layout.shard > 1 and not layout.reshard:
         # All blocks stay gathered; of a pipeline all gradients too, until the last micro-batch.
-        waiting = total if layout.keeps_gathered else largest
+        waiting = _waiting(total, training, layout) if layout.keeps_gathered else largest
         return total * compute_bytes + waiting * precision.reduce_bytes
     if layout.shard > 1:
         # One block computes while the next is gathered; the gradients of one wait to be sent.
@@ -215,6 +226,16 @@ def _unsharded(stage: Stage, training: Training, layout: Layout) -> float:
     if precision.copy_bytes:
         return total * precision.copy_bytes
     return 0.0
+
+
+def _waiting(total: float, training: Training, layout: Layout) -> float:
+    """Of a rank's parameters, those whose gradients wait for further micro-batches.
+
+    Where an interleaved pipeline goes round once, each part has all its micro-batches come back one
+    after the other, and its gradients can go: two parts wait at a time.
+    """
+    n_micro = training.batch // (layout.n_data * training.micro_batch)
+    return total * min(1.0, 2 / layout.v) if n_micro <= layout.pp else total
 
 
 def _communication(layout: Layout) -> float:

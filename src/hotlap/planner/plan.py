@@ -82,7 +82,7 @@ def make_plan(asked: Question) -> Plan:
             f"needs {least / 2**30:.0f} GiB a GPU, {asked.limit_bytes / 2**30:.0f} are there; more "
             "GPUs, a smaller batch or sequence would help"
         )
-    fits = one.memory_bytes <= asked.limit_bytes
+    fits = one.memory_bytes <= asked.limit_bytes and _fits_the_host(asked, one)
     step = _step(asked, one)
     batch = asked.training.batch
     tokens = asked.model.tokens_per_sample
@@ -97,6 +97,8 @@ def make_plan(asked: Question) -> Plan:
         evaluation_memory=_memory(
             evaluation_memory(asked.model, one.training, one.layout), Scale()
         ),
+        host_memory=_host_memory(one),
+        host_limit_bytes=asked.gpus.host_memory_bytes,
         memory_limit_bytes=asked.limit_bytes,
         margin=asked.margin,
         fits=fits,
@@ -214,6 +216,22 @@ def _memory(memory: Bytes, scale: Scale) -> dict[str, Value]:
     }
 
 
+def _host_memory(one: Prediction) -> dict[str, Value]:
+    if not one.host.total:
+        return {}
+    parts = {name: getattr(one.host, name) for name in ("total", "optimizer", "activations")}
+    return {name: around(value, MEMORY) for name, value in parts.items() if value}
+
+
+def _needed_of_a_node(asked: Question, one: Prediction) -> float:
+    return one.host.total * min(asked.gpus.n, asked.gpus.per_node)
+
+
+def _fits_the_host(asked: Question, one: Prediction) -> bool:
+    limit = asked.gpus.host_memory_bytes
+    return limit is None or _needed_of_a_node(asked, one) <= limit
+
+
 def _model(model: Model) -> PlannedModel:
     return PlannedModel(
         model.name,
@@ -273,6 +291,13 @@ def _notes(asked: Question, one: Prediction, found: Found) -> list[str]:
         notes.append(
             f"{100 * used:.0f} % of the memory is near its end: an allocator that runs out and "
             "tries again slows the step"
+        )
+    if one.host.total:
+        has = asked.gpus.host_memory_bytes
+        notes.append(
+            f"offload needs {_needed_of_a_node(asked, one) / 2**30:,.0f} GiB of a node's own "
+            f"memory, {f'of {has / 2**30:,.0f}' if has else 'which --host-memory would check'}, "
+            f"and {asked.gpus.host_link_gb_per_s:g} GB/s between each GPU and its host"
         )
     if asked.layout is None:
         notes.append(f"{found.n_tried:,} layouts were tried, {found.n_fitting:,} of them fit")

@@ -10,6 +10,7 @@ from hotlap.planner.intervals import step_interval
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout
 from hotlap.planner.memory import Bytes, training_memory
+from hotlap.planner.offload import HostBytes, host_memory
 from hotlap.planner.step import StepTime, step_time
 from hotlap.planner.training import Training
 from hotlap.planner.work import StepWork, work_of
@@ -40,6 +41,7 @@ class Prediction:
     memory: Bytes
     memory_bytes: float
     """Its total, with what a Run showed beside it."""
+    host: HostBytes
     work: StepWork
     time: StepTime
     step_s: float
@@ -52,16 +54,24 @@ def predict(
     layout: Layout,
     by: Calibration,
     scale: Scale,
+    memory: Bytes | None = None,
 ) -> Prediction:
-    """Memory and time; whether it fits is for the caller to say."""
-    memory = training_memory(model, training, layout)
+    """Memory, unless it is known already, and time; whether it fits is for the caller to say."""
+    memory = memory or training_memory(model, training, layout)
     work = work_of(model, gpus, training, layout)
     time = step_time(work, by)
     step_s = time.total * scale.time
     if training.data_samples_per_s:
         step_s = max(step_s, training.batch / training.data_samples_per_s)
     return Prediction(
-        layout, training, memory, memory.total + scale.memory_bytes, work, time, step_s
+        layout,
+        training,
+        memory,
+        memory.total + scale.memory_bytes,
+        host_memory(model, training, layout),
+        work,
+        time,
+        step_s,
     )
 
 
@@ -80,7 +90,10 @@ def causes_of(one: Prediction, scale: Scale) -> dict[str, float]:
         "communication": one.time.communication,
         "bubble": one.time.bubble,
         "host": one.time.host,
+        "offload": one.time.offload,
     }
     scaled = {name: value * scale.time for name, value in parts.items()}
+    if not one.layout.offload and not one.layout.offload_activations:
+        del scaled["offload"]
     scaled["data"] = max(0.0, one.step_s - sum(scaled.values()))
     return scaled

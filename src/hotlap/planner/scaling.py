@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from hotlap.planner.cluster import MOST_GPUS
 from hotlap.planner.layout import Layout
-from hotlap.planner.predict import Prediction
+from hotlap.planner.predict import Prediction, interval_of
 from hotlap.planner.search import Space, search_like
-from hotlap.records.plan import ScalingPoint
+from hotlap.records.plan import ScalingPoint, Value
 
 EFFICIENT = 0.8
 """Of the best samples a GPU: below it GPUs are spent, not used."""
@@ -33,7 +34,10 @@ def scaling_curve(
             one = best
         found.append((n, one))
     most = max(_rate(one) / n for n, one in found)
-    return tuple(_point(n, one, most, total_samples, goodput) for n, one in found)
+    return tuple(
+        _point(n, one, interval_of(one, space.by, space.scale), most, total_samples, goodput)
+        for n, one in found
+    )
 
 
 def _counts(space: Space, layout: Layout) -> Iterator[int]:
@@ -41,7 +45,7 @@ def _counts(space: Space, layout: Layout) -> Iterator[int]:
     gpus = space.gpus
     for power in range(-STEPS_EACH_WAY, STEPS_EACH_WAY + 1):
         count = gpus.n * 2**power
-        if count != int(count) or count < least or int(count) % least:
+        if count != int(count) or not least <= count <= MOST_GPUS or int(count) % least:
             continue
         is_one_node = count <= gpus.per_node
         if is_one_node or (count % gpus.per_node == 0 and gpus.interconnect_gb_per_s):
@@ -53,7 +57,12 @@ def _rate(one: Prediction) -> float:
 
 
 def _point(
-    n: int, one: Prediction, most: float, total_samples: float | None, goodput: float
+    n: int,
+    one: Prediction,
+    step: Value,
+    most: float,
+    total_samples: float | None,
+    goodput: float,
 ) -> ScalingPoint:
     efficiency = _rate(one) / n / most
     seconds = total_samples / _rate(one) / goodput if total_samples else None
@@ -61,6 +70,8 @@ def _point(
         n,
         str(one.layout),
         _rate(one),
+        one.training.batch / step.high,
+        one.training.batch / step.low,
         efficiency,
         seconds * n / 3600 if seconds else None,
         seconds / 86400 if seconds else None,

@@ -3,7 +3,11 @@
 What is tried: tensor parallel inside a node, pipelines (1F1B, interleaved, zero-bubble), context
 parallel for long sequences, expert parallel, replicas with and without ZeRO, full and hybrid
 sharding, each recomputation, micro-batches by powers of two. Memory is cheap to predict and comes
-first; only layouts that fit are timed. The optimizer goes to the host only where nothing else fits.
+first; only layouts that fit are timed.
+
+Activations go to the host where its memory is known to be enough and that is clearly faster than to
+compute them again. Where nothing fits the GPUs alone, activations are tried there, then the
+optimizer, then both.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from hotlap.planner.emit import trainer_lacks
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import RECOMPUTE, Layout, Recompute, refusal
 from hotlap.planner.memory import training_memory
+from hotlap.planner.offload import host_memory
 from hotlap.planner.predict import Prediction, Scale, predict
 from hotlap.planner.training import Training
 from hotlap.records.plan import Alternative
@@ -25,6 +30,13 @@ LONG_SEQUENCE = 16384
 """Tokens from which on context parallelism is tried."""
 MOST_MICRO = 1024
 N_ALTERNATIVES = 8
+WORTH = 0.05
+"""Of a step that the host's memory has to save: it is shared, and its links are known less well."""
+LAST_RESORTS = (
+    {"offload_activations": 1},
+    {"offload": 1},
+    {"offload": 1, "offload_activations": 1},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +68,17 @@ class Space:
 def search(space: Space) -> Found:
     """Every layout that the model allows."""
     found = _search(space, layouts(space))
-    if found.best is None:
-        offloaded = (replace(layout, offload=1) for layout in layouts(space) if layout.shard > 1)
-        with_host = _search(space, offloaded)
-        return with_host if with_host.best else found
+    for resort in LAST_RESORTS if found.best is None else ():
+        offloaded = (replace(one, **resort) for one in layouts(space))  # type: ignore[arg-type]
+        with_host = _search(space, (one for one in offloaded if _host_may(one)))
+        if with_host.best:
+            return with_host
     return found
+
+
+def _host_may(layout: Layout) -> bool:
+    """An optimizer that every replica has whole is not updated by the host of each."""
+    return not layout.offload or layout.zero > 0 or layout.dp == 1
 
 
 def search_like(space: Space, layout: Layout) -> Prediction | None:
@@ -77,27 +95,64 @@ def _search(space: Space, candidates: Iterable[Layout]) -> Found:
     for layout in candidates:
         for training in trainings(space, layout):
             fits = False
-            # What is computed again costs time: the first that fits is the fastest of them.
-            for recompute in (space.recompute,) if space.recompute else RECOMPUTE:
+            for one in _kept_ways(space, layout):
                 n_tried += 1
-                one = replace(layout, recompute=recompute)
                 if space.is_for_the_trainer and trainer_lacks(one):
                     continue
-                needed = training_memory(space.model, training, one).total
-                needed += space.scale.memory_bytes
-                if needed <= space.limit_bytes:
+                memory = training_memory(space.model, training, one)
+                needed = memory.total + space.scale.memory_bytes
+                if needed <= space.limit_bytes and _host_has_room(space, training, one):
                     fits = True
-                    by, scale = space.by, space.scale
-                    fitting.append(predict(space.model, space.gpus, training, one, by, scale))
-                    break
-                if needed < closest.get(family(one), (float("inf"),))[0]:
+                    how = (space.by, space.scale, memory)
+                    fitting.append(predict(space.model, space.gpus, training, one, *how))
+                    # What is computed again costs time: the first that fits is the fastest,
+                    # unless the way to the host shows.
+                    if not fitting[-1].time.offload:
+                        break
+                elif space.limit_bytes < needed < closest.get(family(one), (float("inf"),))[0]:
                     closest[family(one)] = (needed, one, training)
             if not fits:
                 break  # nor do larger micro-batches
-    fitting.sort(key=lambda one: one.step_s)
+    fitting = _ranked(fitting)
     best = fitting[0] if fitting else None
     others = (*_slower(fitting), *_too_large(closest, fitting, space.limit_bytes))
     return Found(best, others[:N_ALTERNATIVES], n_tried, len(fitting))
+
+
+def _kept_ways(space: Space, layout: Layout) -> Iterator[Layout]:
+    """What becomes of activations: kept, sent to the host, computed again; dearer ones later."""
+    recomputes = (space.recompute,) if space.recompute else _recomputes(space.model)
+    plain = [replace(layout, recompute=recompute) for recompute in recomputes]
+    if layout.offload_activations or not space.gpus.host_memory_bytes:
+        yield from plain
+        return
+    yield plain[0]
+    yield from (replace(one, offload_activations=1) for one in plain)
+    yield from plain[1:]
+
+
+def _recomputes(model: Model) -> tuple[Recompute, ...]:
+    """Fused attention keeps no scores: to compute them again frees nothing."""
+    has_scores = any(layer.kept != layer.kept_selective for layer, _ in model.groups())
+    return RECOMPUTE if has_scores else ("none", "full")
+
+
+def _host_has_room(space: Space, training: Training, layout: Layout) -> bool:
+    limit = space.gpus.host_memory_bytes
+    if limit is None or not (layout.offload or layout.offload_activations):
+        return True
+    needed = host_memory(space.model, training, layout).total
+    return needed * min(space.gpus.n, space.gpus.per_node) <= limit
+
+
+def _ranked(fitting: list[Prediction]) -> list[Prediction]:
+    """The fastest first; one that needs the host's memory has to be clearly faster."""
+
+    def cost(one: Prediction) -> float:
+        needs_host = one.layout.offload or one.layout.offload_activations
+        return one.step_s * (1 + WORTH if needs_host else 1)
+
+    return sorted(fitting, key=cost)
 
 
 def layouts(space: Space) -> Iterator[Layout]:
@@ -126,7 +181,8 @@ def _data_layouts(n: int, inside: int, n_experts: int, is_pipeline: bool) -> Ite
     """A pipeline's stages keep what they gather: to do it again each micro-batch costs too much."""
     experts = [ep for ep in _divisors(n) if n_experts % ep == 0] if n_experts > 1 else [1]
     for ep in experts:
-        yield Layout(dp=n, ep=ep)
+        if ep == 1:  # trainers that part experts share the optimizer's state out too
+            yield Layout(dp=n)
         if n == 1:
             continue
         yield Layout(dp=n, ep=ep, zero=1)
@@ -175,12 +231,15 @@ def _slower(fitting: list[Prediction]) -> Iterator[Alternative]:
 
 def why_slower(one: Prediction, best: Prediction) -> str:
     """The cause that grew most."""
+    if one.step_s < best.step_s:
+        return f"{100 * (1 - one.step_s / best.step_s):.0f} % faster, but needs the host's memory"
     names = {
         "products": "products",
         "streams": "memory traffic",
         "communication": "communication",
         "bubble": "the pipeline's bubble",
         "host": "launches",
+        "offload": "the link to the host",
     }
     grown = {name: getattr(one.time, name) - getattr(best.time, name) for name in names}
     worst = max(grown, key=lambda name: grown[name])

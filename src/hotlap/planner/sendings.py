@@ -15,7 +15,7 @@ from hotlap.planner.links import (
     reduce_all,
     send,
 )
-from hotlap.planner.stages import params_of
+from hotlap.planner.stages import Params, params_of
 from hotlap.planner.training import Training
 
 
@@ -31,6 +31,13 @@ class Sendings:
         self._shards = group(gpus, layout.shard, stride)
         self._replicas = group(gpus, layout.dp, stride * layout.shard)
         self._experts = group(gpus, layout.ep, stride)
+        # Ranks that have the same experts, and how many of them share these out.
+        n_same = layout.n_data * layout.cp // layout.ep
+        n_cut = max(1, layout.shard // layout.ep)
+        apart = layout.tp * layout.ep
+        self._same_experts = group(gpus, n_same, apart)
+        self._expert_shards = group(gpus, n_cut, apart)
+        self._expert_replicas = group(gpus, n_same // n_cut, apart * n_cut)
 
     def tensor(self, layer: Layer) -> Sending:
         """Tensor, context and expert parallelism of one layer, forward."""
@@ -54,15 +61,19 @@ class Sendings:
     def gathered(self, layer: Layer) -> Sending:
         """FSDP: a layer's parameters, to compute with."""
         size = self._precision.copy_bytes or self._precision.weight_bytes
-        return gather(self._shards, params_of(layer, self._layout) * size)
+        params = params_of(layer, self._layout)
+        sent = gather(self._shards, params.shared * size)
+        return sent + gather(self._expert_shards, params.expert * size)
 
     def scattered(self, layer: Layer) -> Sending:
         """FSDP: a layer's gradients; hybrid sharding sums the parts over the replicas."""
-        params = params_of(layer, self._layout)
-        sent = gather(self._shards, params * self._precision.reduce_bytes)
+        params, size = params_of(layer, self._layout), self._precision.reduce_bytes
+        sent = gather(self._shards, params.shared * size)
+        sent += gather(self._expert_shards, params.expert * size)
         if self._shards.n > 1:
-            part = params * self._precision.reduce_bytes / self._layout.shard
-            sent += reduce_all(self._replicas, part)
+            sent += reduce_all(self._replicas, params.shared * size / self._layout.shard)
+            part = params.expert * size / self._expert_shards.n
+            sent += reduce_all(self._expert_replicas, part)
         return sent
 
     def neighbour(self) -> Sending:
@@ -75,14 +86,14 @@ class Sendings:
         sent = send(self._gpus, layout.tp * layout.cp * layout.n_data, n_bytes / layout.tp)
         return sent if layout.sp else sent + gather(self._tensors, n_bytes)
 
-    def gradients(self, params: float) -> Sending:
+    def gradients(self, params: Params) -> Sending:
         """DDP and ZeRO: each gradient to all replicas; context parallel ranks are replicas too."""
-        layout = self._layout
-        n_bytes = params * self._precision.reduce_bytes
+        layout, size = self._layout, self._precision.reduce_bytes
+        n_bytes = params.shared * size
         sent = NOTHING
         if layout.shard == 1:
             ranks = self._replicas if layout.cp == 1 else self._replicas_and_context()
-            sent = reduce_all(ranks, n_bytes)
+            sent = reduce_all(ranks, n_bytes) + reduce_all(self._same_experts, params.expert * size)
             if layout.zero == 2:
                 # Gradients that are cut cannot wait for the last micro-batch.
                 n_micro = self._training.batch // (layout.n_data * self._training.micro_batch)

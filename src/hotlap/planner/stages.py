@@ -33,14 +33,18 @@ class Stage:
 
 
 def stages(model: Model, layout: Layout) -> tuple[Stage, ...]:
-    """Blocks are shared out as evenly as they go, in order; the first has the stem."""
+    """Blocks are shared out as evenly as they go, in order; the first has the stem.
+
+    Where they do not divide, the last part, which has the output layer, is the first to have one
+    less, then the first part, as large models are cut (Llama 3's 126 blocks over 16 ranks).
+    """
     return _stages(model, layout.pp, layout.v)
 
 
 @lru_cache(maxsize=512)
 def _stages(model: Model, pp: int, v: int) -> tuple[Stage, ...]:
     n_parts = pp * v
-    borders = [round(i * len(model.blocks) / n_parts) for i in range(n_parts + 1)]
+    borders = _borders(len(model.blocks), n_parts)
     made = []
     for rank in range(pp):
         held: list[Layer] = [model.stem] if rank == 0 else []
@@ -53,6 +57,17 @@ def _stages(model: Model, pp: int, v: int) -> tuple[Stage, ...]:
     return tuple(made)
 
 
+def _borders(n_blocks: int, n_parts: int) -> list[int]:
+    """Where each part begins, and the end."""
+    most = -(-n_blocks // n_parts)
+    n_missing = most * n_parts - n_blocks
+    less = [n_parts - 1, 0][:n_missing]
+    n_inner = n_missing - len(less)
+    less += [1 + (2 * i + 1) * (n_parts - 2) // (2 * n_inner) for i in range(n_inner)]
+    sizes = [most - (part in less) for part in range(n_parts)]
+    return [sum(sizes[:part]) for part in range(n_parts + 1)]
+
+
 @lru_cache(maxsize=512)
 def distinct(every: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Stages that are alike in what they hold, once each: the first, the last, some between."""
@@ -62,14 +77,35 @@ def distinct(every: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return tuple(seen.values())
 
 
-def params_of(layer: Layer, layout: Layout) -> float:
-    """Of a layer, on one rank of tensor and expert parallelism, before any sharding."""
-    cut = layer.n_params_cut / layout.tp
-    return layer.n_params + cut + layer.n_params_expert / (layout.tp * layout.ep)
+@dataclass(frozen=True, slots=True)
+class Params:
+    """On one rank of tensor and expert parallelism, before any sharding."""
+
+    shared: float
+    """That all ranks with other data have too."""
+    expert: float
+    """Of the experts of this rank, which only the ranks of other expert groups have."""
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.shared + self.expert
+
+    def over(self, n: int, ep: int) -> float:
+        """That each of n ranks holds which share them out; ep of them have other experts anyway."""
+        return self.shared / n + self.expert / max(1.0, n / ep)
 
 
-def stage_params(stage: Stage, model: Model, layout: Layout) -> float:
-    """Of a rank of this stage, before any sharding."""
-    total = sum(params_of(layer, layout) * n for layer, n in stage.layers)
+def params_of(layer: Layer, layout: Layout) -> Params:
+    """Of a layer."""
+    expert = layer.n_params_expert / (layout.tp * layout.ep)
+    return Params(layer.n_params + layer.n_params_cut / layout.tp, expert)
+
+
+def stage_params(stage: Stage, model: Model, layout: Layout) -> Params:
+    """Of a rank of this stage."""
+    each = [(params_of(layer, layout), n) for layer, n in stage.layers]
+    shared = sum(one.shared * n for one, n in each)
     # The output layer is the embedding where one rank holds both; a pipeline needs it twice.
-    return total - (model.tied_params / layout.tp if layout.pp == 1 else 0.0)
+    tied = model.tied_params / layout.tp if layout.pp == 1 else 0.0
+    return Params(shared - tied, sum(one.expert * n for one, n in each))

@@ -29,14 +29,15 @@ class StepTime:
     """Waiting for the other stages of a pipeline."""
     host: float
     """The GPU waits for its host."""
+    offload: float = 0.0
+    """Ways to the host's memory that nothing hides, and updates by the host."""
     data: float = 0.0
 
     @property
     def total(self) -> float:
         """The whole step."""
-        return (
-            self.products + self.streams + self.communication + self.bubble + self.host + self.data
-        )
+        moving = self.streams + self.communication + self.offload
+        return self.products + moving + self.bubble + self.host + self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class _Micro:
     products: float
     streams: float
     communication: float
+    offload: float
     host: float
     backward: float
     weights: float
@@ -53,7 +55,7 @@ class _Micro:
 
     @property
     def total(self) -> float:
-        return self.products + self.streams + self.communication + self.host
+        return self.products + self.streams + self.communication + self.offload + self.host
 
 
 def step_time(work: StepWork, by: Calibration) -> StepTime:
@@ -69,18 +71,22 @@ def step_time(work: StepWork, by: Calibration) -> StepTime:
     update = max(one.update_stream_s for one in work.stages) / _stream_reach(work, by)
     return StepTime(
         products=n * micro.products,
-        streams=n * micro.streams + update + stage.update_host_s,
+        streams=n * micro.streams + update,
         communication=n * micro.communication + gradients + waits,
         bubble=bubble,
         host=n * micro.host + by.step_s,
+        offload=n * micro.offload + stage.update_host_s / by.host_link_reach,
     )
 
 
 def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
-    reach = by.product_reach.get(work.generation, by.other_reach)
+    other = by.other_reach_of.get(work.generation, by.other_reach)
+    reach = by.product_reach.get(work.generation, other)
+    convolution = reach * by.convolution_reach
+    if work.rate == "fp32":
+        reach = by.fp32_reach
     attention = by.attention_reach.get(work.generation, by.other_attention)
     passes = (stage.forward, stage.backward)
-    convolution = reach * by.convolution_reach
     products = [
         p.product_s / reach + p.convolution_s / convolution + p.attention_s / attention
         for p in passes
@@ -89,12 +95,18 @@ def _micro(stage: StageWork, work: StepWork, by: Calibration) -> _Micro:
     kernel_s = by.kernel_s_of.get(work.generation, by.kernel_s)
     busy = [a + b for a, b in zip(products, streams, strict=True)]
     waits = [_waits(p, seconds, work, by) for p, seconds in zip(passes, busy, strict=True)]
+    # The engines that copy need no multiprocessors: what is hidden costs nothing.
+    copies = [
+        max(0.0, p.host_s / by.host_link_reach - (seconds if work.overlaps else 0.0))
+        for p, seconds in zip(passes, busy, strict=True)
+    ]
     launches = sum(p.n_kernels for p in passes) * (COMPILED_KERNELS if work.is_compiled else 1)
-    on_gpu = sum(busy) + sum(waits)
+    on_gpu = sum(busy) + sum(waits) + sum(copies)
     return _Micro(
         sum(products),
         sum(streams),
         sum(waits),
+        sum(copies),
         _with_host(on_gpu, launches * kernel_s) - on_gpu,
         busy[1],
         stage.forward.product_s / reach,
@@ -124,7 +136,8 @@ def _with_host(on_gpu: float, on_host: float) -> float:
 
 def _waits(one: Pass, busy_s: float, work: StepWork, by: Calibration) -> float:
     sharded = _hidden(_seconds(one.shard, by), busy_s, work.overlaps, by)
-    return _seconds(one.tensor, by) + sharded + _seconds(one.first_shard, by)
+    tensor = _hidden(_seconds(one.tensor, by), busy_s, work.overlaps_tensor, by)
+    return tensor + sharded + _seconds(one.first_shard, by)
 
 
 def _hidden(sent_s: float, behind_s: float, overlaps: bool, by: Calibration) -> float:

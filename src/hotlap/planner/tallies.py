@@ -152,19 +152,17 @@ class Tally:
                 self._current.kept_bytes += size / self._batch
         return tensor
 
-    def operation(self, name: str, is_view: bool, inputs: Any, outputs: Any) -> None:
-        """One operation below autograd."""
+    def operation(self, name: str, inputs: Any, outputs: Any) -> None:
+        """One kernel below autograd."""
         read, written = tensors_in(inputs), tensors_in(outputs)
-        if is_view or not written or name in FREE:
-            return
         part = self._current
-        moved = (sum(map(_nbytes, read)) + sum(map(_nbytes, written))) / self._batch
+        moved = moved_bytes(name, inputs, outputs) / self._batch
         if part is not self._parts[-1] and part is not self._loss:  # logits are counted apart
             self._widest = max(self._widest, moved)
         if name in PRODUCTS:
             made = PRODUCTS[name](read, written, inputs, self._batch)
             part.matmuls += [replace(one, cut=self._cut) for one in made]
-        elif "scaled_dot_product" in name:
+        elif ATTENTION in name:
             part.attentions.append(_attention(read, self._is_causal))
         elif self._is_of_weights(read):
             # Backward keeps them, but they are weights in another type: no activations.
@@ -182,8 +180,11 @@ class Tally:
 
     @property
     def logits_bytes(self) -> float:
-        """Of a sample: the output, what the loss keeps of it, and two gradients of that size."""
-        return self._output_bytes + 3 * self._loss.kept_bytes
+        """Of a sample: the output, what the loss keeps of it, and its gradients.
+
+        These are two of the output's type, or under autocast one in fp32.
+        """
+        return 3 * self._output_bytes + self._loss.kept_bytes
 
     @property
     def widest_bytes(self) -> float:
@@ -225,8 +226,9 @@ def _dispatch_mode(tally: Tally) -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             outputs = func(*args, **(kwargs or {}))
-            name = func.overloadpacket.__name__
-            tally.operation(name, _is_view(func), (args, kwargs or {}), outputs)
+            if is_kernel(func, outputs):
+                name = func.overloadpacket.__name__
+                tally.operation(name, (args, kwargs or {}), outputs)
             return outputs
 
     return Listener()
@@ -260,6 +262,29 @@ def _is_view(func: Any) -> bool:
     return bool(aliases) and all(one is not None and not one.is_write for one in aliases)
 
 
+def is_kernel(func: Any, made: Any) -> bool:
+    """Whether an operation is worth counting: it writes something of its own."""
+    name = func.overloadpacket.__name__
+    return not _is_view(func) and name not in FREE and bool(tensors_in(made))
+
+
+def is_product(name: str) -> bool:
+    """Whether an operation multiplies matrices, forward or backward; others move bytes."""
+    return name in PRODUCTS or name == "convolution_backward" or ATTENTION in name
+
+
+def moved_bytes(name: str, inputs: Any, outputs: Any) -> int:
+    """Read and written by an operation; one over a whole batch reads it for its sums first."""
+    written = sum(map(_nbytes, tensors_in(outputs)))
+    if name in GATHERS:
+        return written
+    n_readings = 2 if "batch_norm" in name else 1
+    return written + n_readings * sum(map(_nbytes, tensors_in(inputs)))
+
+
+ATTENTION = "scaled_dot_product"
+GATHERS = ("embedding", "embedding_dense_backward", "nll_loss_forward", "nll_loss_backward")
+"""Operations that read a few numbers of their largest input: a row a token, one for a target."""
 FREE = ("empty", "empty_like", "empty_strided", "zeros", "arange", "lift_fresh", "_unsafe_view")
 """Operations that move nothing worth counting."""
 

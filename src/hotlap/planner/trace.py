@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hotlap.errors import UsageError
 from hotlap.planner.cuts import cuts_of
 from hotlap.planner.layers import Layer, Model
-from hotlap.planner.live import checkpointed, worst_moments
+from hotlap.planner.live import checkpointed, watch
 from hotlap.planner.tallies import Tally
 from hotlap.records.codec import from_json, to_json
 
@@ -172,18 +172,21 @@ def _traced(request: Request, model: nn.Module) -> Model:
     with tally, torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
         output = _logits(_forward(model, inputs))
         tally.begin_loss(output)
-        _loss(output)
+        _loss(output, is_autocast=dtype is not None)
     stem, *middle, head = tally.layers()
 
     def step(batch: int) -> None:
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
             output = _logits(_forward(model, _inputs(request, batch)))
-            loss = _loss(output)
+            loss = _loss(output, is_autocast=dtype is not None)
         loss.backward()
         for parameter in model.parameters():
             parameter.grad = None
 
-    moments = worst_moments(model, step)
+    plain = watch(model, step)
+    layers = (stem, *middle, head)
+    traffic = sum(layer.traffic_bytes + layer.traffic_cut_bytes for layer in layers)
+    n_kernels = sum(layer.n_kernels for layer in layers)
     checkpointed(blocks)
     return Model(
         name=request.factory,
@@ -200,8 +203,10 @@ def _traced(request: Request, model: nn.Module) -> Model:
         buffer_bytes=sum(b.numel() * b.element_size() for b in model.buffers()),
         widest_bytes=tally.widest_bytes,
         is_traced=True,
-        moments=moments,
-        moments_recomputed=worst_moments(model, step),
+        moments=plain.moments,
+        moments_recomputed=watch(model, step).moments,
+        backward_traffic=(plain.traffic_bytes - traffic) / traffic,
+        backward_kernels=(plain.n_kernels - n_kernels) / n_kernels,
     )
 
 
@@ -261,13 +266,21 @@ def _logits(output: Any) -> torch.Tensor:
     return logits
 
 
-def _loss(output: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy over the last dimension, as a classifier or a language model is trained."""
+def _loss(output: torch.Tensor, is_autocast: bool) -> torch.Tensor:
+    """Cross-entropy over the last dimension, as a classifier or a language model is trained.
+
+    A GPU's autocast takes the logarithms in the output's type and makes an fp32 copy of them; that
+    of a CPU, which this runs under, would copy the output first.
+    """
     import torch
     from torch.nn import functional as F
 
     flat = output.flatten(0, -2)
-    return F.cross_entropy(flat, torch.zeros(flat.shape[0], dtype=torch.long))
+    targets = torch.zeros(flat.shape[0], dtype=torch.long)
+    if not is_autocast:
+        return F.cross_entropy(flat, targets)
+    with torch.autocast("cpu", enabled=False):
+        return F.nll_loss(F.log_softmax(flat, -1).float(), targets)
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:

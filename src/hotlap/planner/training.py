@@ -26,6 +26,8 @@ class Training:
     optimizer_name: str
     overlaps: bool = True
     """Gradients travel while backward goes on, and parameters before they are needed."""
+    overlaps_tensor: bool = False
+    """Tensor parallel sums travel while the product before or after them goes on, in pieces."""
     is_compiled: bool = False
     is_channels_last: bool = False
     """Of images in eager mode; compiled convolutions are laid out so in any case."""

@@ -8,6 +8,7 @@ s·b·h·(34 + 5·a·s/h).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from hotlap.errors import UsageError
 from hotlap.planner.layers import Attention, Kept, Layer, Matmul, Model
@@ -21,6 +22,12 @@ RESIDUAL_PASSES = 7
 (2), a sum with the residual (3), a bias and a change of order (2). Each is about a kernel."""
 COMPILED_PASSES = 5
 """The same where the norm and the sum are one kernel."""
+Gate = Literal["plain", "fused", "lean"]
+GATES: dict[Gate, int] = {"plain": 4, "fused": 3, "lean": 2}
+"""What a gated layer keeps, in tensors of its inner width: the gate, the other factor, their
+product, and, where no kernel does all of it, what the function gives. A lean kernel (xFormers')
+computes the product again."""
+MOST_LAYERS = 100_000
 MAY_BE_0 = (
     *("n_kv_heads", "head_width", "n_positions", "n_shared_experts"),
     *("expert_ffn", "n_dense_layers", "n_decoder_layers"),
@@ -66,6 +73,9 @@ class TransformerSizes:
             least = 0 if field.name in MAY_BE_0 else 1
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise UsageError(f"{field.name} is {value}; it has to be at least {least}")
+        for name, n in (("layers", self.n_layers), ("decoder layers", self.n_decoder_layers)):
+            if n > MOST_LAYERS:
+                raise UsageError(f"{name} are {n}; {MOST_LAYERS:,} are the most")
         if not self.head_width and self.hidden % self.n_heads:
             raise UsageError(
                 f"heads is {self.n_heads}; it has to divide hidden, which is {self.hidden}"
@@ -99,6 +109,7 @@ class Arithmetic:
     norm_bytes: int = 2
     """Of the residual stream and what norms give: 4 under autocast."""
     fused_attention: bool = True
+    gate: Gate = "fused"
     is_compiled: bool = False
     """Neighbouring element-wise kernels are one."""
 
@@ -118,7 +129,7 @@ def transformer(name: str, sizes: TransformerSizes, seq: int, how: Arithmetic) -
         n_dense = min(sizes.n_dense_layers, sizes.n_layers) if sizes.n_experts > 1 else 0
         blocks = (dense,) * n_dense + (sparse,) * (sizes.n_layers - n_dense)
     embedding = sizes.vocab * sizes.hidden
-    logits = seq * sizes.vocab * (how.element_bytes + 4 + 4)
+    logits = seq * sizes.vocab * _logit_bytes(how)
     return Model(
         name=name,
         unit="sequences",
@@ -131,8 +142,18 @@ def transformer(name: str, sizes: TransformerSizes, seq: int, how: Arithmetic) -
         n_heads=sizes.n_heads,
         n_kv_heads=sizes.n_kv_heads or sizes.n_heads,
         n_experts=sizes.n_experts,
+        is_gated=sizes.is_gated,
         widest_bytes=float(seq * how.element_bytes * (sizes.ffn * 2 + sizes.hidden * 2)),
     )
+
+
+def _logit_bytes(how: Arithmetic) -> int:
+    """At the loss: the output, logarithms of it, and gradients, of which the loss's is in fp32.
+
+    Trainers that hold weights in 16 bits compute the loss in place, in an fp32 copy.
+    """
+    holds_16_bits = how.norm_bytes == 2
+    return (1 if holds_16_bits else 2) * how.element_bytes + 4 + 4
 
 
 class _Builder:
@@ -206,13 +227,14 @@ class _Builder:
         h, size = sizes.hidden, how.element_bytes
         n_up = 2 if sizes.is_gated else 1
         mask = seq * h if sizes.has_dropout else 0
+        is_plain = how.gate == "plain" and not how.is_compiled
+        gate = GATES["fused" if how.gate == "plain" and how.is_compiled else how.gate]
         kept = Kept(
             float(seq * h * (how.norm_bytes + size) + mask),
-            # A gate's two inputs, what its function gives (unless compiled), and the product.
-            float(seq * ffn * size * ((3 if how.is_compiled else 4) if sizes.is_gated else 2)),
+            float(seq * ffn * size * (gate if sizes.is_gated else 2)),
         )
         bias = n_up * ffn if sizes.has_bias else 0
-        n_inner = (3 if how.is_compiled else 5) if sizes.is_gated else 2
+        n_inner = (5 if is_plain else 3) if sizes.is_gated else 2
         n_passes = COMPILED_PASSES if how.is_compiled else RESIDUAL_PASSES
         return Layer(
             "feed-forward",
@@ -220,7 +242,7 @@ class _Builder:
             (Matmul(seq, n_up * ffn, h, "columns"), Matmul(seq, h, ffn, "rows")), (),
             traffic_bytes=float(n_passes * seq * h * how.norm_bytes + 2 * mask),
             traffic_cut_bytes=float(n_inner * seq * ffn * size),
-            n_kernels=3 + n_up + n_passes + sizes.has_dropout,
+            n_kernels=3 + (n_up if is_plain else 1) + n_passes + sizes.has_dropout,
             kept=kept, kept_selective=kept, input_bytes=0.0, n_tensor_syncs=1,
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hotlap.planner.cluster import Gpus
 from hotlap.planner.counting import Counter, StageWork
@@ -24,6 +25,7 @@ class StepWork:
     v: int
     is_zero_bubble: bool
     overlaps: bool
+    overlaps_tensor: bool
     is_compiled: bool
     generation: str
     rate: str
@@ -38,10 +40,12 @@ class StepWork:
 
 def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> StepWork:
     """Count everything that one step does."""
+    model = model.under(layout.shard)
     every = stages(model, layout)
     kinds = distinct(every)
     counter = Counter(model, gpus, training, layout)
-    again = {"none": 0.0, "selective": _attention_flops(model), "full": _block_flops(model)}
+    flops = _flops(model)
+    again = {"none": 0.0, "selective": flops.attention, "full": flops.blocks}
     return StepWork(
         stages=tuple(counter.stage(kind) for kind in kinds),
         n_alike=tuple(sum(_alike(kind, stage) for stage in every) for kind in kinds),
@@ -50,12 +54,13 @@ def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> Ste
         v=layout.v,
         is_zero_bubble=layout.schedule == "zero-bubble",
         overlaps=training.overlaps,
+        overlaps_tensor=training.overlaps_tensor,
         is_compiled=training.is_compiled,
         generation=gpus.generation,
         rate=training.precision.rate,
         peak_flops_per_s=counter.peak,
-        model_flops=3 * model.flops * training.batch,
-        hardware_flops=(3 * model.flops + again[layout.recompute]) * training.batch,
+        model_flops=3 * flops.whole * training.batch,
+        hardware_flops=(3 * flops.whole + again[layout.recompute]) * training.batch,
         n_gpus=gpus.n,
         n_nodes=-(-gpus.n // gpus.per_node),
     )
@@ -66,9 +71,17 @@ def _alike(one: Stage, other: Stage) -> bool:
     return ends and one.layers == other.layers
 
 
-def _attention_flops(model: Model) -> float:
-    return sum(n * a.flops for layer, n in model.groups() for a in layer.attentions)
+@dataclass(frozen=True, slots=True)
+class _Flops:
+    """Of one sample, forward."""
+
+    whole: float
+    attention: float
+    blocks: float
 
 
-def _block_flops(model: Model) -> float:
-    return model.flops - model.head.flops - model.stem.flops
+@lru_cache(maxsize=64)
+def _flops(model: Model) -> _Flops:
+    attention = sum(n * a.flops for layer, n in model.groups() for a in layer.attentions)
+    whole = model.flops
+    return _Flops(whole, attention, whole - model.head.flops - model.stem.flops)

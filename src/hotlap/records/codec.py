@@ -56,12 +56,16 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON document so that a reader sees the old file or the new one, never a part."""
+    """Write a JSON document, whole or not at all."""
+    write_text(path, json.dumps(to_json(value), allow_nan=False, separators=(",", ":")) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(to_json(value), stream, allow_nan=False, separators=(",", ":"))
-            stream.write("\n")
+            stream.write(text)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:

@@ -85,6 +85,9 @@ class ScalingPoint:
     gpus: int
     layout: str
     samples_per_s: float
+    low: float
+    """Of the 90 % interval of samples_per_s."""
+    high: float
     efficiency: float
     """Samples a GPU and second, against the point where that is best."""
     gpu_hours: float | None
@@ -135,6 +138,10 @@ class Plan:
     charge: Value | None = None
     """What the cluster counts for the whole training, in its own unit."""
     charge_unit: str = ""
+    host_memory: dict[str, Value] = field(default_factory=dict)
+    """Bytes beside one GPU of what is offloaded: `total`, `optimizer`, `activations`."""
+    host_limit_bytes: float | None = None
+    """Of a node's own memory; None where it is not known."""
     schema: int = field(default=PLAN_SCHEMA)
 
     def write(self, path: Path) -> None:

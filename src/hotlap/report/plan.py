@@ -20,7 +20,7 @@ N_ALTERNATIVES = 5
 
 def render_plan(plan: Plan) -> str:
     """All that a plan says."""
-    lines = [*_head(plan), "", *_memory(plan), "", *_time(plan)]
+    lines = [*head_of(plan), "", *_memory(plan), "", *_time(plan)]
     lines += _costs(plan)
     if plan.alternatives:
         lines += ["", *_alternatives(plan.alternatives)]
@@ -34,7 +34,8 @@ def render_plan(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _head(plan: Plan) -> Iterable[str]:
+def head_of(plan: Plan) -> Iterable[str]:
+    """What is planned, where and how: three lines."""
     model, cluster, training = plan.model, plan.cluster, plan.training
     active = ""
     if model.active_parameters != model.parameters:
@@ -75,6 +76,9 @@ def _memory(plan: Plan) -> Iterable[str]:
         yield f"                 {', '.join(parts[start : start + 6])}"
     evaluation = plan.evaluation_memory["total"].value / GIB
     yield f"                 in evaluation {evaluation:.1f} GiB"
+    if plan.host_memory:
+        host = ", ".join(f"{name} {one.value / GIB:.1f}" for name, one in plan.host_memory.items())
+        yield f"                 in the host's memory, a GPU: {host} GiB"
 
 
 def _time(plan: Plan) -> Iterable[str]:
