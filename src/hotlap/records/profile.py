@@ -164,7 +164,7 @@ class MemoryUse:
     activations: int | None
     """What the peak holds beyond the other categories; None on a CPU, where no allocator tells."""
     fragmentation: int | None
-    """Reserved from the device and not in use at the peak."""
+    """Reserved from the device, not in use at the peak, and in pieces beside tensors in use."""
     peak: int | None
     slope: float | None
     """Bytes a step by which memory grows; None where there were too few steps."""
