@@ -22,10 +22,11 @@ from test_training_rules import as_told, written
 from hotlap.doctor.examine import examine
 from hotlap.doctor.limit import limits_of
 from hotlap.doctor.rule import Case
-from hotlap.doctor.rules import RULES, syncs
+from hotlap.doctor.rules import RULES, pageable_copies, syncs
+from hotlap.doctor.script import read_script
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
-from hotlap.records.profile import MemoryUse, Profile, RankProfile
+from hotlap.records.profile import MemoryUse, Profile, RankProfile, Site
 
 LOOKING = [rule for rule in RULES if "profile" in rule.needs]
 MENDED = {"software.torch.products.bfloat16": "usable"}
@@ -214,6 +215,17 @@ def reading(has_read: bool) -> Callable[[DeviceTrace, float], None]:
     return fill
 
 
+def copied(memory: str) -> Callable[[DeviceTrace, float], None]:
+    """A batch that is copied for 280 µs from some kind of memory, and a product."""
+
+    def fill(trace: DeviceTrace, at: float) -> None:
+        name = f"Memcpy HtoD ({memory} -> Device)"
+        trace.launch("aten::copy_", name, at + 5, at + 10, 280, category="gpu_memcpy")
+        gemm(1408, 1536, 4096, 690)(trace, at + 290)
+
+    return fill
+
+
 def moved(us: float, n: int) -> Callable[[DeviceTrace, float], None]:
     """A product, and activations behind it."""
 
@@ -225,6 +237,14 @@ def moved(us: float, n: int) -> Callable[[DeviceTrace, float], None]:
             trace.launch(name, RELU.replace("clamp_min", name), at + 20 + i * 10, start, us)
 
     return fill
+
+
+COPYING = "for x in data:\n    model.train()\n    x = x.to(device)\n    model(x).backward()\n"
+
+
+def written_to(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
 
 
 @dataclass(frozen=True)
@@ -274,6 +294,40 @@ def test_memory_in_pieces_is_found_where_it_is_nearly_full(
     rank = profile_of(steps(gemm(1408, 1536, 4096)), tmp_path)
     case = clinic.on_gpu(replace(rank, memory=memory), {})
     assert {finding.rule for finding in found(case)} == expected
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [("Pageable", {"pageable_copies"}), ("Pinned", set())]
+)
+def test_batches_that_no_loader_brings_are_seen_in_the_profile(
+    clinic: Clinic, tmp_path: Path, memory: str, expected: set[str]
+) -> None:
+    rank = profile_of(steps(copied(memory)), tmp_path)
+    phases = {"transfer": 0.28, "forward": 0.72}
+    case = clinic.on_gpu(rank, {"workload.loaders": (), "workload.phases_s": phases})
+    findings, notes = examine(case, [*LOOKING, syncs.RULE, pageable_copies.RULE])
+    assert notes == ()
+    assert {finding.rule for finding in findings} == expected
+    for finding in findings:  # a machine that copies 9 GB/s, and 55 from pinned memory
+        assert finding.gain == pytest.approx(1 / (1 - 0.28 * (1 - 9 / 55)))
+        assert finding.cure.endswith("non_blocking=True for the copies")
+
+
+def test_a_wait_for_a_copy_of_a_batch_is_left_to_the_rules_on_those(
+    clinic: Clinic, tmp_path: Path
+) -> None:
+    """The script's line 7 waits in both; in one it is a copy to the device."""
+    rank = profile_of(steps(reading(True)), tmp_path)
+    case = clinic.on_gpu(rank, {})
+    assert {finding.rule for finding in found(case)} == {"syncs"}
+    copying = read_script([written_to(tmp_path / "train.py", "\n" * 4 + COPYING)])
+    (_, copy), *_ = copying.copies()
+    assert copy.lineno == 7
+    site = Site(str(tmp_path / "train.py"), 7, "main", "")
+    (sync,) = (one for one in rank.syncs if one.site is not None)
+    told = replace(rank, syncs=(replace(sync, site=site),))
+    assert found(clinic.on_gpu(told, {})) != ()
+    assert found(clinic.on_gpu(told, {"script": copying})) == ()
 
 
 def test_every_rule_on_kernels_has_a_case() -> None:
