@@ -52,6 +52,7 @@ BACKWARD = "        loss.backward()\n"
 OPTIMIZER = "torch.optim.SGD(model.parameters(), lr=0.01, fused=True)"
 LOADER = "shuffle=True, drop_last=True)"
 ENDS = "nn.Dropout(0.1)]"
+REDUCTIONS = "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction"
 CHECKED = "torch.autograd.gradcheck(torch.tanh, torch.ones(2, dtype=float, requires_grad=True))"
 
 SLOW = {
@@ -329,6 +330,15 @@ PRECISION = (
         "plain",
         at_top("torch.backends.cuda.matmul.allow_fp16_accumulation = True"),
         at_top("torch.backends.cuda.matmul.allow_fp16_accumulation = False"),
+    ),
+    Pair(
+        "fp16_reductions",
+        "plain",
+        SCALED,
+        {**SCALED, **at_top(f"{REDUCTIONS} = False")},
+        told={"habits.facts.settings.autocast": "float16"},
+        twin_told={"habits.facts.settings.autocast": "float16"},
+        on_gpu=True,
     ),
 )
 LAYERS = (
