@@ -48,12 +48,14 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
     if diagnosis is None:
         return 0  # rank 0 tells what all have measured
-    options.write_result(arguments.json, diagnosis)
-    if not arguments.quiet:
-        from hotlap.report.doctor import render_diagnosis
+    try:
+        options.write_result(arguments.json, diagnosis)
+    finally:
+        if not arguments.quiet:
+            from hotlap.report.doctor import render_diagnosis
 
-        # A command's standard output stays its own.
-        print(render_diagnosis(diagnosis), file=sys.stderr if arguments.command else sys.stdout)
+            # A command's standard output stays its own.
+            print(render_diagnosis(diagnosis), file=sys.stderr if arguments.command else sys.stdout)
     return int(_is_failed(diagnosis, arguments.fail_on))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -84,22 +85,39 @@ def check_json_target(path: Path | None) -> None:
         return
     if path.is_dir():
         raise UsageError(f"--json {path} is a folder; name a file")
-    if not os.access(path.parent, os.W_OK):
+    if not os.access(path.parent if _is_replaced(path) else path, os.W_OK):
         raise UsageError(f"--json {path} cannot be written: no such folder, or no permission")
+
+
+def _is_replaced(path: Path) -> bool:
+    """Whether a result takes a file's place; links, pipes and devices are written into."""
+    return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
 def write_result(path: Path | None, value: Any) -> None:
     """Write the document that --json asked for."""
     if path is None:
         return
-    if path.exists() and not path.is_file():  # a pipe or /dev/stdout cannot be replaced
-        import json
+    try:
+        if _is_replaced(path):
+            write_json(path, value)
+        else:
+            _write_into(path, value)
+    except OSError as error:
+        raise UsageError(f"--json {path} cannot be written: {error.strerror}") from error
 
-        with path.open("w", encoding="utf-8") as stream:
-            json.dump(to_json(value), stream, allow_nan=False)
-            stream.write("\n")
-        return
-    write_json(path, value)
+
+def _write_into(path: Path, value: Any) -> None:
+    """Keep what is there; /dev/stdout may be a file that our own lines go to as well."""
+    import json
+
+    text = json.dumps(to_json(value), allow_nan=False) + "\n"
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        if os.path.samestat(path.stat(), os.fstat(number)):
+            stream.write(text)
+            stream.flush()
+            return
+    path.write_text(text, encoding="utf-8")
 
 
 def above_zero(text: str) -> float:
