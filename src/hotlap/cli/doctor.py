@@ -17,6 +17,7 @@ from hotlap import __version__
 from hotlap.cli import options
 from hotlap.errors import UsageError
 from hotlap.records.severity import SEVERITIES
+from hotlap.records.store import RunStore
 
 STEPS = 50
 """Of a command: enough for figures that are steady to some percent."""
@@ -205,14 +206,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     arguments.command = tuple(words)
-    _check_command(arguments.command)
+    _check_command(arguments.command, arguments.runs_dir)
     if not arguments.data.is_dir():
         raise UsageError(f"--data {arguments.data} is no folder; name the one that holds the data")
     return arguments
 
 
-def _check_command(command: tuple[str, ...]) -> None:
-    """Before a minute goes into the machine: can it be started, and by whom?"""
+def _check_command(command: tuple[str, ...], runs_dir: Path) -> None:
+    """Before a minute goes into the machine: can it be started, and can its Run be kept?"""
     if not command:
         return
     from hotlap.chronometer.launch import resolve
@@ -224,3 +225,4 @@ def _check_command(command: tuple[str, ...]) -> None:
             "`hotlap doctor COMMAND` was started as one rank of many; "
             "write the launcher into the command: hotlap doctor -- torchrun … train.py"
         )
+    RunStore(runs_dir).new_folder().rmdir()
