@@ -23,13 +23,14 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
     if seen is None or kernels.share(seen.exposed_s) < limits.least_exposed_share:
         return
     share = kernels.share(seen.exposed_s)
+    calls = "one collective" if seen.calls == 1 else f"{seen.calls:.3g} collectives"
     yield Finding(
         NAME,
         "advice",
         f"{percent(share)} of the step is communication and nothing else",
         (
             f"{seen.exposed_s * 1e3:.3g} of {seen.total_s * 1e3:.3g} ms a step are not hidden, in "
-            f"{seen.calls:.3g} collectives",
+            f"{calls}",
         ),
         without(share),
         "more work between exchanges (a larger batch, accumulation under no_sync()), 16-bit "
