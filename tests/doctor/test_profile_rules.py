@@ -16,7 +16,7 @@ import pytest
 from device_trace import GEMM, NCCL, RELU, SGEMM, STEP_US, DeviceTrace, product, profile_of
 from forked import Forked
 from recorded import recorded
-from script_cases import GPU, MADE, STEP, TOP, Edits, around_loss
+from script_cases import GPU, MADE, STEP, TOP, WELL_TUNED, Edits, Pair, around_loss
 from test_training_rules import as_told, written
 
 from hotlap.doctor.examine import examine
@@ -25,6 +25,7 @@ from hotlap.doctor.rule import Case
 from hotlap.doctor.rules import RULES, pageable_copies, syncs
 from hotlap.doctor.script import read_script
 from hotlap.doctor.training import Training
+from hotlap.doctor.visit import with_profile
 from hotlap.records.finding import Finding
 from hotlap.records.profile import MemoryUse, Profile, RankProfile, Site
 
@@ -40,7 +41,7 @@ CHAIN = (
     "\n\nclass Chain(nn.Module):\n"
     "    def forward(self, x):\n"
     "        y = x + torch.zeros(N_TIMES, 1, 1)\n"
-    "        for _ in range(3):\n"
+    "        for _ in range(N_ROUNDS):\n"
     "            y = torch.tanh(torch.sigmoid(y) * 1.5 + 0.1)\n"
     "        return y.mean(0)\n\n\n"
 )
@@ -64,10 +65,11 @@ def outside(is_enabled: bool) -> Edits:
     }
 
 
-def chain(n_times: int) -> Edits:
-    """Activations of so many times the size that they have."""
+def chain(n_times: int, n_rounds: int) -> Edits:
+    """Activations of so many times the size that they have, one after the other."""
+    made = CHAIN.replace("N_TIMES", str(n_times)).replace("N_ROUNDS", str(n_rounds))
     return {
-        TOP: f"{CHAIN.replace('N_TIMES', str(n_times))}{TOP}",
+        TOP: f"{made}{TOP}",
         "nn.ReLU(), nn.Linear(1024, 1024)": "Chain(), nn.Linear(1024, 1024)",
     }
 
@@ -81,7 +83,7 @@ CPU_PAIRS: dict[str, tuple[Edits, Edits]] = {
         {MADE: f"{MADE}big = torch.randn(3000, 3000)\n", STEP: f"{STEP}        big.t().clone()\n"},
         {MADE: f"{MADE}big = torch.randn(30, 30)\n", STEP: f"{STEP}        big.t().clone()\n"},
     ),
-    "elementwise": (chain(40), chain(1)),
+    "elementwise": (chain(40, 3), chain(1, 1)),
     "autocast_missed": (outside(False), outside(True)),
 }
 
@@ -109,6 +111,17 @@ class Clinic:
         profile = self.profile(edits)
         machine = recorded("cpu_node", MENDED)
         return found(Case(machine, training.run, training, profile=profile))
+
+    def above_notes(self, base: str, edits: Edits) -> set[str]:
+        """What `hotlap doctor` finds in a script, by rule."""
+        text, n_ranks = written(base, edits), Pair("none", base).n_ranks
+        visit = self._forked.visit(text, 20, n_ranks)
+        visit = with_profile(visit, self._forked.profile(text, n_ranks))
+        case = Case(recorded("cpu_node", MENDED), visit.run, visit.training, profile=visit.profile)
+        findings, notes = examine(case)
+        assert notes == ()
+        assert case.kernels is not None
+        return {finding.rule for finding in findings if finding.severity != "note"}
 
     def profile(self, edits: Edits) -> Profile:
         return self._forked.profile(written("plain", edits))
@@ -152,6 +165,13 @@ def test_the_line_of_a_costly_operation_is_named(clinic: Clinic) -> None:
     assert f"train.py:{line}" in finding.cure
     assert finding.gain is not None
     assert finding.gain > 1.2
+
+
+@pytest.mark.parametrize("name", WELL_TUNED)
+def test_a_well_tuned_script_has_no_finding_above_a_note(clinic: Clinic, name: str) -> None:
+    """Of all rules; what other work on the machine can make of a short run is not there twice."""
+    found = clinic.above_notes(*WELL_TUNED[name])
+    assert not found or not found & clinic.above_notes(*WELL_TUNED[name])
 
 
 # On a GPU -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from forked import Forked
 from recorded import recorded
-from script_cases import GPU, OPTIMIZER, PAIRS, SLOW, WELL_TUNED, Edits, Pair
+from script_cases import GPU, OPTIMIZER, PAIRS, SLOW, Edits, Pair
 
 from hotlap.doctor.examine import examine
 from hotlap.doctor.habits import Call, Habits
@@ -127,13 +127,6 @@ def test_nothing_fires_on_the_twin_without_the_fault(clinic: Clinic, pair: Pair)
 def test_every_rule_on_a_training_has_a_case() -> None:
     of_training = {r.name for r in RULES if "training" in r.needs and "profile" not in r.needs}
     assert {pair.rule for pair in PAIRS} == of_training
-
-
-@pytest.mark.parametrize("name", WELL_TUNED)
-def test_a_well_tuned_script_has_no_finding_above_a_note(clinic: Clinic, name: str) -> None:
-    base, edits = WELL_TUNED[name]
-    found = clinic.findings(Pair("none", base, fault=edits), has_fault=True)
-    assert [finding for finding in found if finding.severity != "note"] == []
 
 
 NOTHING_YET = {

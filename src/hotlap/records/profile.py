@@ -226,6 +226,12 @@ class Skew:
     """The rank that the others wait for; None where they are level."""
     ranks: tuple[RankWait, ...]
 
+    @property
+    def waiting_share(self) -> float:
+        """Of the time of collectives: what ranks spend waiting for others to come."""
+        whole_s = self.skew_s + self.transfer_s
+        return self.skew_s / whole_s if whole_s > 0 else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
