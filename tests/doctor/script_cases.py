@@ -670,11 +670,11 @@ PAIRS = (*DATA, *PRECISION, *LAYERS, *LOOPS, *KERNELS, *RANKS)
 
 MUCH_TO_DO = {
     "layers = [nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), "
-    "nn.Linear(1024, 8)]": "again = [nn.Linear(256, 256), nn.ReLU()] * 12\n"
+    "nn.Linear(1024, 8)]": "again = [nn.Linear(256, 256), nn.ReLU()] * 36\n"
     "layers = [nn.Linear(64, 256), *again, nn.Linear(256, 8)]",
     "batch_size=32": "batch_size=256",
 }
-"""For each byte that ranks exchange: one layer is called twelve times."""
+"""For each byte that ranks exchange: one layer is called 36 times."""
 
 WELL_TUNED: dict[str, tuple[str, Edits]] = {
     "plain": ("plain", {}),

@@ -27,7 +27,7 @@ from hotlap.doctor.script import read_script
 from hotlap.doctor.training import Training
 from hotlap.doctor.visit import with_profile
 from hotlap.records.finding import Finding
-from hotlap.records.profile import MemoryUse, Profile, RankProfile, Site
+from hotlap.records.profile import MemoryUse, Profile, RankProfile, RankWait, Site, Skew
 
 LOOKING = [rule for rule in RULES if "profile" in rule.needs]
 MENDED = {"software.torch.products.bfloat16": "usable"}
@@ -361,6 +361,22 @@ def test_a_profiler_that_slows_the_host_makes_no_gaps(clinic: Clinic, tmp_path: 
     """Kernels fill 240 µs of a profiled millisecond; the true step is hardly longer than that."""
     rank = profile_of(steps(many_kernels(12)), tmp_path)
     assert found(clinic.on_gpu(rank, {"step.mean": 250e-6})) == ()
+
+
+def test_waits_for_a_late_rank_are_no_exchange(clinic: Clinic, tmp_path: Path) -> None:
+    """Of 250 µs in a collective this rank waits for 200: what is left is 5 % of the step."""
+    rank = profile_of(steps(exchange(725, 700)), tmp_path)
+    case = clinic.on_gpu(rank, {})
+    waits = (RankWait(0, 1e-3, 250e-6, 200e-6), RankWait(1, 1e-3, 50e-6, 0.0))
+    skew = Skew(50e-6, 100e-6, 1, waits)
+    assert case.profile is not None
+    assert case.training is not None
+    late = replace(case, profile=replace(case.profile, skew=skew))
+    assert {finding.rule for finding in found(case)} == {"exposed_communication"}
+    assert found(late) == ()
+    limits = {one.name: one.share for one in limits_of(case.training, late.kernels, skew)}
+    assert limits["imbalance"] == pytest.approx(0.2, abs=0.01)
+    assert limits["communication"] == pytest.approx(0.05, abs=0.01)
 
 
 def test_the_gain_is_what_the_finding_says_is_lost(clinic: Clinic, tmp_path: Path) -> None:

@@ -226,11 +226,10 @@ class Skew:
     """The rank that the others wait for; None where they are level."""
     ranks: tuple[RankWait, ...]
 
-    @property
-    def waiting_share(self) -> float:
-        """Of the time of collectives: what ranks spend waiting for others to come."""
-        whole_s = self.skew_s + self.transfer_s
-        return self.skew_s / whole_s if whole_s > 0 else 0.0
+    def waiting_share(self, rank: int) -> float:
+        """Of a rank's time in collectives: what it waits there for others to come."""
+        waits = (one for one in self.ranks if one.rank == rank and one.collective_s)
+        return next((one.waiting_s / one.collective_s for one in waits), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
     seen = kernels.rank.communication if kernels else None
     if kernels is None or seen is None:
         return
-    exposed_s = seen.exposed_s * (1.0 - (skew.waiting_share if skew else 0.0))
+    waiting = skew.waiting_share(kernels.rank.rank) if skew else 0.0
+    exposed_s = seen.exposed_s * (1.0 - waiting)
     share = kernels.share(exposed_s)
     if share < limits.least_exposed_share:
         return
