@@ -47,9 +47,9 @@ class Forked:
         """Write a script, run it for some steps, and read what it left."""
         return read_visit(self.run(text, steps, ranks, levers=levers))
 
-    def profile(self, text: str) -> Profile:
+    def profile(self, text: str, ranks: int = 1) -> Profile:
         """Write a script, run it until its profile is made, and read that."""
-        outcome = self.run(text, 30, is_profiled=True)
+        outcome = self.run(text, 30, ranks, is_profiled=True)
         return make_profile(outcome.folder, outcome.run, Roofs())
 
     def run(

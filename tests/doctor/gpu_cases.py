@@ -4,6 +4,7 @@
 what it kept on one H200 with torch 2.11, and the tests look at that, wherever they run. In the
 profiles of 'strict fp32' and 'outside autocast' the types of products have been read anew from the
 names of their kernels: when they were recorded, kernels without tensor cores were taken for TF32.
+Lines of the process that runs the scripts have been taken out, as a recording does now.
 """
 
 from __future__ import annotations
@@ -34,10 +35,19 @@ CHAIN = (
     "            x = torch.tanh(x * 1.01 + 0.1)\n"
     "        return x\n\n\n"
 )
+CHANNELS_FIRST = {
+    ", memory_format=torch.channels_last)": ")",
+    "images = images.to(memory_format=torch.channels_last)\n": "",
+}
 
 
 def sizes(batch: int, width: int, hidden: int, n_classes: int = 1024) -> Edits:
     return {SIZES: f"{SIZES.split(' =')[0]} = {batch}, {width}, {hidden}, {n_classes}"}
+
+
+def wide_filters(groups: str) -> Edits:
+    """Convolutions of 7 by 7 in groups."""
+    return {"3, padding=1, bias": f"7, padding=3, groups={groups}, bias"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,17 @@ CASES = (
             ZERO: f"    for _ in range(128):\n        odd.t() @ odd\n{ZERO}",
         },
         ("waves",),
-        mended="dense",
+        mended="even tiles",
+    ),
+    # As many FLOPs, to half a percent, in tiles that fill two waves.
+    GpuCase(
+        "even tiles",
+        "dense",
+        {
+            LOOP: "left = torch.randn(1792, 3072, device=device).bfloat16()\n"
+            f"right = torch.randn(1792, 2816, device=device).bfloat16()\n{LOOP}",
+            ZERO: f"    for _ in range(128):\n        left.t() @ right\n{ZERO}",
+        },
     ),
     GpuCase("odd sizes", "dense", sizes(8192, 4096, 8190), ("odd_linear",), mended="dense"),
     GpuCase(
@@ -151,13 +171,43 @@ CASES = (
         "dense",
         {LOOP: f"filler = torch.empty(120 << 30, dtype=torch.uint8, device=device)\n{LOOP}"},
     ),
+    # Blocks of 1 GiB are let go of, and what is kept is put into them: what is left of each is too
+    # small for the next one.
+    GpuCase(
+        "memory in pieces",
+        "dense",
+        {
+            LOOP: "kept = []\nfor _ in range(122):\n"
+            "    torch.empty(1 << 30, dtype=torch.uint8, device=device)\n"
+            "    kept.append(torch.empty(600 << 20, dtype=torch.uint8, device=device))\n"
+            f"{LOOP}"
+        },
+        ("fragmentation",),
+    ),
+    # Blocks that were let go of as a whole: torch gives them back when it needs to.
+    GpuCase(
+        "memory let go of",
+        "dense",
+        {
+            LOOP: "filler = torch.empty(80 << 30, dtype=torch.uint8, device=device)\n"
+            "for i in range(40):\n"
+            "    torch.empty((512 + i) << 21, dtype=torch.uint8, device=device)\n"
+            f"{LOOP}"
+        },
+    ),
+    GpuCase("depthwise", "convs", wide_filters("min(n_in, n_out)"), ("idle_tensor_cores",)),
+    # The same with kernels of torch's own in place of cuDNN's.
+    GpuCase(
+        "depthwise by torch",
+        "convs",
+        {**wide_filters("min(n_in, n_out)"), **CHANNELS_FIRST},
+        ("channels_last", "idle_tensor_cores"),
+    ),
+    GpuCase("groups of 64", "convs", wide_filters("max(1, min(n_in, n_out) // 64)")),
     GpuCase(
         "contiguous",
         "convs",
-        {
-            ", memory_format=torch.channels_last)": ")",
-            "images = images.to(memory_format=torch.channels_last)\n": "",
-        },
+        CHANNELS_FIRST,
         ("channels_last",),
         mended="convs",
     ),
@@ -191,6 +241,12 @@ CASES = (
 )
 """Notes may be on any of them."""
 
-TO_BE_RECORDED = ("odd tiles", "sounds", "unpinned", "blocking")
-"""Not in the archive yet: the first recording had smaller ones, without the fault that they are
-for."""
+TO_BE_RECORDED = (
+    "even tiles",
+    "memory in pieces",
+    "memory let go of",
+    "depthwise",
+    "depthwise by torch",
+    "groups of 64",
+)
+"""Not in the archive yet."""

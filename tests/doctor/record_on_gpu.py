@@ -10,12 +10,12 @@ tries it all on a CPU.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import re
 import shutil
 import socket
 import sys
-import tarfile
 import tempfile
 import time
 from dataclasses import replace
@@ -26,6 +26,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from forked import Forked  # noqa: E402
 from gpu_cases import CASES, GpuCase  # noqa: E402
+from records_archive import PROJECT, TESTS, as_if_alone, pack  # noqa: E402
 
 from hotlap.machine.probe import Prober  # noqa: E402
 from hotlap.records.codec import write_json  # noqa: E402
@@ -41,7 +42,13 @@ SMALL = {
     "32768, 32768": "32, 32",
     "1 << 26": "1 << 6",
     "120 << 30": "120",
+    "80 << 30": "80",
+    "1 << 30": "1024",
+    "600 << 20": "600",
+    "<< 21": "<< 1",
     "(1408, 3328,": "(64, 32,",
+    "(1792, 3072,": "(64, 32,",
+    "(1792, 2816,": "(64, 32,",
 }
 HOST = "gpu-node"
 UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -83,13 +90,17 @@ def keep(path: Path, folder: Path, target: Path) -> None:
     host, text = socket.gethostname(), path.read_text()
     for old, new in {
         str(folder): "@FOLDER@",
-        str(HERE): "@TESTS@",
+        str(HERE): TESTS,
+        str(HERE.parents[1]): PROJECT,
         sys.prefix: "@PYTHON@",
         f'"{host}"': f'"{HOST}"',
         platform.release(): "6",
     }.items():
         text = text.replace(old, new)
-    (target / path.name.replace(f"{host}-", f"{HOST}-")).write_text(UUID.sub("0", text))
+    text = UUID.sub("0", text)
+    if path.name == PROFILE_FILE:
+        text = json.dumps(as_if_alone(json.loads(text)), separators=(",", ":"))
+    (target / path.name.replace(f"{host}-", f"{HOST}-")).write_text(text)
 
 
 def nameless(machine: Machine) -> Machine:
@@ -134,8 +145,7 @@ def main() -> None:
         parts = Prober(progress=print).probe(Path(), None)
         write_json(root / "machine.json", nameless(Machine(*parts, None, ())))
         keep(root / "machine.json", root, kept)
-        with tarfile.open(arguments.archive, "w:gz") as archive:
-            archive.add(kept, arcname=".")
+        pack(kept, arguments.archive)
 
 
 if __name__ == "__main__":

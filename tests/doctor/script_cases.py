@@ -52,6 +52,7 @@ BACKWARD = "        loss.backward()\n"
 OPTIMIZER = "torch.optim.SGD(model.parameters(), lr=0.01, fused=True)"
 LOADER = "shuffle=True, drop_last=True)"
 ENDS = "nn.Dropout(0.1)]"
+REDUCTIONS = "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction"
 CHECKED = "torch.autograd.gradcheck(torch.tanh, torch.ones(2, dtype=float, requires_grad=True))"
 
 SLOW = {
@@ -162,11 +163,11 @@ SLEEPY = {
 }
 RANK_STEP = "        loss = nn.functional.cross_entropy(model(inputs), targets)\n" + ZERO + BACKWARD
 HALVES = (
-    ZERO + "        first, second = inputs.chunk(2)\n"
+    ZERO + "        first, second = zip(inputs.chunk(2), targets.chunk(2))\n"
     "        with CONTEXT:\n"
-    "            loss = nn.functional.cross_entropy(model(first), targets[:16]) / 2\n"
+    "            loss = nn.functional.cross_entropy(model(first[0]), first[1]) / 2\n"
     "            loss.backward()\n"
-    "        loss = nn.functional.cross_entropy(model(second), targets[16:]) / 2\n" + BACKWARD
+    "        loss = nn.functional.cross_entropy(model(second[0]), second[1]) / 2\n" + BACKWARD
 )
 BY_HAND = (
     "        y = torch.softmax(q @ k.transpose(-1, -2) / q.size(-1) ** 0.5, -1) @ v\n",
@@ -329,6 +330,15 @@ PRECISION = (
         "plain",
         at_top("torch.backends.cuda.matmul.allow_fp16_accumulation = True"),
         at_top("torch.backends.cuda.matmul.allow_fp16_accumulation = False"),
+    ),
+    Pair(
+        "fp16_reductions",
+        "plain",
+        SCALED,
+        {**SCALED, **at_top(f"{REDUCTIONS} = False")},
+        told={"habits.facts.settings.autocast": "float16"},
+        twin_told={"habits.facts.settings.autocast": "float16"},
+        on_gpu=True,
     ),
 )
 LAYERS = (
@@ -658,21 +668,33 @@ RANKS = (
 )
 PAIRS = (*DATA, *PRECISION, *LAYERS, *LOOPS, *KERNELS, *RANKS)
 
+MUCH_TO_DO = {
+    "layers = [nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), "
+    "nn.Linear(1024, 8)]": "again = [nn.Linear(256, 256), nn.ReLU()] * 36\n"
+    "layers = [nn.Linear(64, 256), *again, nn.Linear(256, 8)]",
+    "batch_size=32": "batch_size=256",
+}
+"""For each byte that ranks exchange: one layer is called 36 times."""
+
 WELL_TUNED: dict[str, tuple[str, Edits]] = {
     "plain": ("plain", {}),
     "convolutions": ("images", {}),
     "language": ("text", {}),
-    "two ranks": ("ranks", {}),
+    "two ranks": ("ranks", MUCH_TO_DO),
     "workers": ("plain", {**BRISK, **workers(2)}),
     "compiled": ("plain", compiled('backend="eager"')),
-    "bf16": ("plain", around_loss('torch.autocast("cpu", torch.bfloat16)')),
+    # With fewer samples the casts of the weights take a sixth of the step.
+    "bf16": (
+        "plain",
+        {"batch_size=64": "batch_size=512", **around_loss('torch.autocast("cpu", torch.bfloat16)')},
+    ),
     "fp16 with a scaler": (
         "plain",
         {**SCALED, **around_loss('torch.autocast("cpu", torch.float16)')},
     ),
     "accumulation on two ranks": (
         "ranks",
-        {RANK_STEP: HALVES.replace("CONTEXT", "model.no_sync()")},
+        {**MUCH_TO_DO, RANK_STEP: HALVES.replace("CONTEXT", "model.no_sync()")},
     ),
     "AdamW": ("plain", {OPTIMIZER: "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)"}),
 }

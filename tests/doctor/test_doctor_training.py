@@ -148,6 +148,7 @@ def test_a_command_that_does_not_train_is_told_beside_the_machine(tmp_path: Path
         (["missing.py"], {}, "the script missing.py does not exist"),
         (["--steps", "0", "true"], {}, "a whole number above zero"),
         (["no-such-program-here"], {}, "was not found"),
+        (["--runs-dir", "/proc/x", "true"], {}, "the folder for Runs, /proc/x, cannot be written"),
         (["true"], {"RANK": "1", "WORLD_SIZE": "2"}, "write the launcher into the command"),
     ],
 )

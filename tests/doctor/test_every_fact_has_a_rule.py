@@ -31,7 +31,7 @@ FACTS: dict[int, tuple[str, tuple[str, ...]]] = {
         ("fp16_unscaled", "scaler_with_bf16", "scaler_skips")),
     9: ("backward is outside of autocast", ("backward_in_autocast",)),
     10: ("precisions that are a risk",
-         ("medium_precision", "fp16_accumulation", "half_parameters")),
+         ("medium_precision", "fp16_accumulation", "fp16_reductions", "half_parameters")),
     11: ("sizes and batches of linear layers fit tiles", ("odd_linear", "idle_tensor_cores")),
     12: ("small sizes leave products to memory", ("thin_products", "small_batch")),
     13: ("channels of convolutions fit tiles, the first ones too",

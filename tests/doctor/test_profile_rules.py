@@ -7,25 +7,28 @@ the device is then told otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from device_trace import GEMM, NCCL, RELU, SGEMM, STEP_US, DeviceTrace, product, profile_of
+from device_cases import DEVICE_PAIRS, copied, exchange, gemm, many_kernels, reading, steps
+from device_trace import STEP_US, profile_of
 from forked import Forked
 from recorded import recorded
-from script_cases import GPU, MADE, STEP, TOP, Edits, around_loss
+from script_cases import GPU, MADE, STEP, TOP, WELL_TUNED, Edits, Pair, around_loss
 from test_training_rules import as_told, written
 
 from hotlap.doctor.examine import examine
 from hotlap.doctor.limit import limits_of
 from hotlap.doctor.rule import Case
-from hotlap.doctor.rules import RULES, syncs
+from hotlap.doctor.rules import RULES, pageable_copies, syncs
+from hotlap.doctor.script import read_script
 from hotlap.doctor.training import Training
+from hotlap.doctor.visit import with_profile
 from hotlap.records.finding import Finding
-from hotlap.records.profile import MemoryUse, Profile, RankProfile
+from hotlap.records.profile import MemoryUse, Profile, RankProfile, RankWait, Site, Skew
 
 LOOKING = [rule for rule in RULES if "profile" in rule.needs]
 MENDED = {"software.torch.products.bfloat16": "usable"}
@@ -39,7 +42,7 @@ CHAIN = (
     "\n\nclass Chain(nn.Module):\n"
     "    def forward(self, x):\n"
     "        y = x + torch.zeros(N_TIMES, 1, 1)\n"
-    "        for _ in range(3):\n"
+    "        for _ in range(N_ROUNDS):\n"
     "            y = torch.tanh(torch.sigmoid(y) * 1.5 + 0.1)\n"
     "        return y.mean(0)\n\n\n"
 )
@@ -63,10 +66,11 @@ def outside(is_enabled: bool) -> Edits:
     }
 
 
-def chain(n_times: int) -> Edits:
-    """Activations of so many times the size that they have."""
+def chain(n_times: int, n_rounds: int) -> Edits:
+    """Activations of so many times the size that they have, one after the other."""
+    made = CHAIN.replace("N_TIMES", str(n_times)).replace("N_ROUNDS", str(n_rounds))
     return {
-        TOP: f"{CHAIN.replace('N_TIMES', str(n_times))}{TOP}",
+        TOP: f"{made}{TOP}",
         "nn.ReLU(), nn.Linear(1024, 1024)": "Chain(), nn.Linear(1024, 1024)",
     }
 
@@ -80,7 +84,7 @@ CPU_PAIRS: dict[str, tuple[Edits, Edits]] = {
         {MADE: f"{MADE}big = torch.randn(3000, 3000)\n", STEP: f"{STEP}        big.t().clone()\n"},
         {MADE: f"{MADE}big = torch.randn(30, 30)\n", STEP: f"{STEP}        big.t().clone()\n"},
     ),
-    "elementwise": (chain(40), chain(1)),
+    "elementwise": (chain(40, 3), chain(1, 1)),
     "autocast_missed": (outside(False), outside(True)),
 }
 
@@ -108,6 +112,17 @@ class Clinic:
         profile = self.profile(edits)
         machine = recorded("cpu_node", MENDED)
         return found(Case(machine, training.run, training, profile=profile))
+
+    def above_notes(self, base: str, edits: Edits) -> set[str]:
+        """What `hotlap doctor` finds in a script, by rule."""
+        text, n_ranks = written(base, edits), Pair("none", base).n_ranks
+        visit = self._forked.visit(text, 20, n_ranks)
+        visit = with_profile(visit, self._forked.profile(text, n_ranks))
+        case = Case(recorded("cpu_node", MENDED), visit.run, visit.training, profile=visit.profile)
+        findings, notes = examine(case)
+        assert notes == ()
+        assert case.kernels is not None
+        return {finding.rule for finding in findings if finding.severity != "note"}
 
     def profile(self, edits: Edits) -> Profile:
         return self._forked.profile(written("plain", edits))
@@ -153,102 +168,22 @@ def test_the_line_of_a_costly_operation_is_named(clinic: Clinic) -> None:
     assert finding.gain > 1.2
 
 
+@pytest.mark.parametrize("name", WELL_TUNED)
+def test_a_well_tuned_script_has_no_finding_above_a_note(clinic: Clinic, name: str) -> None:
+    """Of all rules; what other work on the machine can make of a short run is not there twice."""
+    found = clinic.above_notes(*WELL_TUNED[name])
+    assert not found or not found & clinic.above_notes(*WELL_TUNED[name])
+
+
 # On a GPU -----------------------------------------------------------------------------------------
 
 
-def steps(fill: Callable[[DeviceTrace, float], None], n: int = 3) -> DeviceTrace:
-    """A trace of steps that are all alike."""
-    trace = DeviceTrace()
-    for step in range(n):
-        at = 10_000 + step * STEP_US
-        trace.mark(at)
-        fill(trace, at)
-    trace.mark(10_000 + n * STEP_US)
-    return trace
+COPYING = "for x in data:\n    model.train()\n    x = x.to(device)\n    model(x).backward()\n"
 
 
-def gemm(m: int, n: int, k: int, us: float = 960, kernel: str = GEMM, kind: str = "c10::BFloat16"):
-    """Nothing but one product."""
-
-    def fill(trace: DeviceTrace, at: float) -> None:
-        trace.launch("aten::mm", kernel, at + 5, at + 20, us, **product(m, n, k, kind))
-
-    return fill
-
-
-def many_kernels(us: float) -> Callable[[DeviceTrace, float], None]:
-    """Twenty products, launched one every 49 µs."""
-
-    def fill(trace: DeviceTrace, at: float) -> None:
-        for i in range(20):
-            sizes = product(1408, 1536, 4096, "c10::BFloat16")
-            trace.launch("aten::mm", GEMM, at + 49 * i, at + 49 * i + 8, us, **sizes)
-
-    return fill
-
-
-def exchange(begins: float, us: float) -> Callable[[DeviceTrace, float], None]:
-    """A product, and an all-reduce of 250 µs that begins some time after the step."""
-
-    def fill(trace: DeviceTrace, at: float) -> None:
-        gemm(1408, 1536, 4096, us)(trace, at)
-        trace.launch("c10d::allreduce_", NCCL, at + 15, at + begins, 250, stream=20)
-
-    return fill
-
-
-def reading(has_read: bool) -> Callable[[DeviceTrace, float], None]:
-    """A product, a value that is read, and another product that is launched after it."""
-
-    def fill(trace: DeviceTrace, at: float) -> None:
-        gemm(1408, 1536, 4096, 400)(trace, at)
-        if has_read:
-            trace.launch(
-                "aten::item", "Memcpy DtoH (Device -> Pageable)", at + 30, at + 420, 2,
-                category="gpu_memcpy", call="cudaMemcpyAsync", call_us=395,
-            )  # fmt: skip
-            gemm(1408, 1536, 4096, 300)(trace, at + 600)
-        else:
-            gemm(1408, 1536, 4096, 560)(trace, at + 401)
-
-    return fill
-
-
-def moved(us: float, n: int) -> Callable[[DeviceTrace, float], None]:
-    """A product, and activations behind it."""
-
-    def fill(trace: DeviceTrace, at: float) -> None:
-        gemm(1408, 1536, 4096, 970 - n * us)(trace, at)
-        for i in range(n):
-            name = ("aten::clamp_min", "aten::mul", "aten::add")[i % 3]
-            start = at + 990 - (n - i) * us
-            trace.launch(name, RELU.replace("clamp_min", name), at + 20 + i * 10, start, us)
-
-    return fill
-
-
-@dataclass(frozen=True)
-class DevicePair:
-    fault: Callable[[DeviceTrace, float], None]
-    twin: Callable[[DeviceTrace, float], None]
-    told: dict[str, Any] = field(default_factory=dict)
-
-
-DEVICE_PAIRS = {
-    "launch_gaps": DevicePair(many_kernels(12), many_kernels(47)),
-    "waves": DevicePair(gemm(1408, 1664, 4096), gemm(1408, 1536, 4096)),
-    "thin_products": DevicePair(gemm(8, 16_896, 4096), gemm(2816, 3072, 4096)),
-    "idle_tensor_cores": DevicePair(
-        gemm(1408, 1536, 4096, kernel=SGEMM), gemm(1408, 1536, 4096, kernel=GEMM)
-    ),
-    "autocast_missed": DevicePair(
-        gemm(1408, 3072, 4096, kernel=SGEMM, kind="float"), gemm(1408, 1536, 4096)
-    ),
-    "exposed_communication": DevicePair(exchange(725, 700), exchange(300, 960)),
-    "syncs": DevicePair(reading(True), reading(False)),
-    "elementwise": DevicePair(moved(60, 6), moved(20, 6)),
-    "dominant_op": DevicePair(moved(400, 1), moved(100, 1)),
-}
+def written_to(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
 
 
 @pytest.mark.parametrize("rule", DEVICE_PAIRS)
@@ -276,6 +211,40 @@ def test_memory_in_pieces_is_found_where_it_is_nearly_full(
     assert {finding.rule for finding in found(case)} == expected
 
 
+@pytest.mark.parametrize(
+    ("memory", "expected"), [("Pageable", {"pageable_copies"}), ("Pinned", set())]
+)
+def test_batches_that_no_loader_brings_are_seen_in_the_profile(
+    clinic: Clinic, tmp_path: Path, memory: str, expected: set[str]
+) -> None:
+    rank = profile_of(steps(copied(memory)), tmp_path)
+    phases = {"transfer": 0.28, "forward": 0.72}
+    case = clinic.on_gpu(rank, {"workload.loaders": (), "workload.phases_s": phases})
+    findings, notes = examine(case, [*LOOKING, syncs.RULE, pageable_copies.RULE])
+    assert notes == ()
+    assert {finding.rule for finding in findings} == expected
+    for finding in findings:  # a machine that copies 9 GB/s, and 55 from pinned memory
+        assert finding.gain == pytest.approx(1 / (1 - 0.28 * (1 - 9 / 55)))
+        assert finding.cure.endswith("non_blocking=True for the copies")
+
+
+def test_a_wait_for_a_copy_of_a_batch_is_left_to_the_rules_on_those(
+    clinic: Clinic, tmp_path: Path
+) -> None:
+    """The script's line 7 waits in both; in one it is a copy to the device."""
+    rank = profile_of(steps(reading(True)), tmp_path)
+    case = clinic.on_gpu(rank, {})
+    assert {finding.rule for finding in found(case)} == {"syncs"}
+    copying = read_script([written_to(tmp_path / "train.py", "\n" * 4 + COPYING)])
+    (_, copy), *_ = copying.copies()
+    assert copy.lineno == 7
+    site = Site(str(tmp_path / "train.py"), 7, "main", "")
+    (sync,) = (one for one in rank.syncs if one.site is not None)
+    told = replace(rank, syncs=(replace(sync, site=site),))
+    assert found(clinic.on_gpu(told, {})) != ()
+    assert found(clinic.on_gpu(told, {"script": copying})) == ()
+
+
 def test_every_rule_on_kernels_has_a_case() -> None:
     assert {*CPU_PAIRS, *DEVICE_PAIRS, "fragmentation"} == {
         *(rule.name for rule in LOOKING),
@@ -287,6 +256,22 @@ def test_a_profiler_that_slows_the_host_makes_no_gaps(clinic: Clinic, tmp_path: 
     """Kernels fill 240 µs of a profiled millisecond; the true step is hardly longer than that."""
     rank = profile_of(steps(many_kernels(12)), tmp_path)
     assert found(clinic.on_gpu(rank, {"step.mean": 250e-6})) == ()
+
+
+def test_waits_for_a_late_rank_are_no_exchange(clinic: Clinic, tmp_path: Path) -> None:
+    """Of 250 µs in a collective this rank waits for 200: what is left is 5 % of the step."""
+    rank = profile_of(steps(exchange(725, 700)), tmp_path)
+    case = clinic.on_gpu(rank, {})
+    waits = (RankWait(0, 1e-3, 250e-6, 200e-6), RankWait(1, 1e-3, 50e-6, 0.0))
+    skew = Skew(50e-6, 100e-6, 1, waits)
+    assert case.profile is not None
+    assert case.training is not None
+    late = replace(case, profile=replace(case.profile, skew=skew))
+    assert {finding.rule for finding in found(case)} == {"exposed_communication"}
+    assert found(late) == ()
+    limits = {one.name: one.share for one in limits_of(case.training, late.kernels, skew)}
+    assert limits["imbalance"] == pytest.approx(0.2, abs=0.01)
+    assert limits["communication"] == pytest.approx(0.05, abs=0.01)
 
 
 def test_the_gain_is_what_the_finding_says_is_lost(clinic: Clinic, tmp_path: Path) -> None:

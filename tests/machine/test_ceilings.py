@@ -146,6 +146,31 @@ def test_a_quick_measurement_does_not_stand_in_for_a_full_one(tmp_path: Path) ->
     assert ceiling_cache.load(tmp_path, "key", is_quick=True) is not None
 
 
+def test_what_was_measured_on_a_busy_machine_counts_until_it_is_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTLAP_CACHE_DIR", str(tmp_path))
+    n_measured = 0
+
+    def measure(*args: object) -> tuple[Ceiling, ...]:
+        nonlocal n_measured
+        n_measured += 1
+        return measured().rates
+
+    monkeypatch.setattr(ceilings, "measure_ceilings", measure)
+    n_cpus = recorded("gpu_node").system.cpu.n_cpus
+    assert n_cpus is not None
+    seen = []
+    for load in (n_cpus + 1.0, n_cpus + 2.0, 0.5, n_cpus + 1.0):
+        machine = recorded("gpu_node", {"system.cpu.load_1min": load})
+        found, trouble = ceilings.find_ceilings(
+            machine.system, machine.software, False, False, lambda text: None
+        )
+        assert trouble == ""
+        seen.append((found.is_busy, found.is_cached, n_measured))
+    assert seen == [(True, False, 1), (True, True, 1), (False, False, 2), (False, True, 2)]
+
+
 @pytest.mark.parametrize(
     "edits",
     [

@@ -83,6 +83,17 @@ def test_a_wait_is_one_call_with_its_line(tmp_path: Path) -> None:
     assert (sync.site.file, sync.site.line) == ("train.py", 7)
 
 
+@pytest.mark.parametrize(("in_pieces", "expected"), [(50, 40), (3, 3), (0, 0)])
+def test_memory_is_in_pieces_where_tensors_lie_beside_it(in_pieces: int, expected: int) -> None:
+    """40 were taken beyond the peak; what is free as a whole can be given back."""
+    held = dict.fromkeys(("weights", "buffers", "gradients", "optimizer"), 10)
+    account = {**held, "peak": 80, "reserved": 120, "in_pieces": in_pieces}
+    left = Left(0, "node", 1, [{"memory": account}], None, None)
+    memory = analyse(left, lambda device, dtypes: None, str).profile.memory
+    assert memory is not None
+    assert (memory.activations, memory.fragmentation) == (40, expected)
+
+
 def test_wave_quantisation_of_a_big_product(tmp_path: Path) -> None:
     (big, small) = profile_of(training(), tmp_path).matmuls
     assert (big.m, big.n, big.k, big.dtype) == (2048, 1152, 512, "bfloat16")

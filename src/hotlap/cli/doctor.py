@@ -17,6 +17,7 @@ from hotlap import __version__
 from hotlap.cli import options
 from hotlap.errors import UsageError
 from hotlap.records.severity import SEVERITIES
+from hotlap.records.store import RunStore
 
 STEPS = 50
 """Of a command: enough for figures that are steady to some percent."""
@@ -48,12 +49,14 @@ def main(argv: Sequence[str]) -> int:
         return INTERRUPTED
     if diagnosis is None:
         return 0  # rank 0 tells what all have measured
-    options.write_result(arguments.json, diagnosis)
-    if not arguments.quiet:
-        from hotlap.report.doctor import render_diagnosis
+    try:
+        options.write_result(arguments.json, diagnosis)
+    finally:
+        if not arguments.quiet:
+            from hotlap.report.doctor import render_diagnosis
 
-        # A command's standard output stays its own.
-        print(render_diagnosis(diagnosis), file=sys.stderr if arguments.command else sys.stdout)
+            # A command's standard output stays its own.
+            print(render_diagnosis(diagnosis), file=sys.stderr if arguments.command else sys.stdout)
     return int(_is_failed(diagnosis, arguments.fail_on))
 
 
@@ -203,14 +206,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     arguments.command = tuple(words)
-    _check_command(arguments.command)
+    _check_command(arguments.command, arguments.runs_dir)
     if not arguments.data.is_dir():
         raise UsageError(f"--data {arguments.data} is no folder; name the one that holds the data")
     return arguments
 
 
-def _check_command(command: tuple[str, ...]) -> None:
-    """Before a minute goes into the machine: can it be started, and by whom?"""
+def _check_command(command: tuple[str, ...], runs_dir: Path) -> None:
+    """Before a minute goes into the machine: can it be started, and can its Run be kept?"""
     if not command:
         return
     from hotlap.chronometer.launch import resolve
@@ -222,3 +225,4 @@ def _check_command(command: tuple[str, ...]) -> None:
             "`hotlap doctor COMMAND` was started as one rank of many; "
             "write the launcher into the command: hotlap doctor -- torchrun … train.py"
         )
+    RunStore(runs_dir).new_folder().rmdir()

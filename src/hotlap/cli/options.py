@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,13 +90,15 @@ def check_target(option: str, path: Path | None) -> None:
     """The same of any file that an option names."""
     if path is None:
         return
-    if os.path.isdir(path):
+    if path.is_dir():
         raise UsageError(f"{option} {path} is a folder; name a file")
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe, /dev/stdout
-        return
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
-            pass
+        if _is_replaced(path):
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+                pass
+        elif not os.access(path, os.W_OK):
+            why = errno.EACCES if path.exists() else errno.ENOENT
+            raise OSError(why, os.strerror(why))
     except OSError as error:
         raise UsageError(
             f"{option} {path} cannot be written ({error.strerror}); name a file in a folder that "
@@ -102,21 +106,38 @@ def check_target(option: str, path: Path | None) -> None:
         ) from None
 
 
+def _is_replaced(path: Path) -> bool:
+    """Whether a result takes a file's place; links, pipes and devices are written into."""
+    return not path.is_symlink() and (path.is_file() or not path.exists())
+
+
 def write_result(path: Path | None, value: Any) -> None:
     """Write the document that --json asked for."""
     if path is not None:
         import json
 
-        write_document(path, json.dumps(to_json(value), allow_nan=False) + "\n")
+        write_document("--json", path, json.dumps(to_json(value), allow_nan=False) + "\n")
 
 
-def write_document(path: Path, text: str) -> None:
-    """Whole or not at all; a pipe or /dev/stdout, which cannot be replaced, as it is."""
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8") as stream:
+def write_document(option: str, path: Path, text: str) -> None:
+    """Whole or not at all; into what cannot be replaced, as it is."""
+    try:
+        if _is_replaced(path):
+            write_text(path, text)
+        else:
+            _write_into(path, text)
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be written: {error.strerror}") from error
+
+
+def _write_into(path: Path, text: str) -> None:
+    """Keep what is there; /dev/stdout may be a file that our own lines go to as well."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        if os.path.samestat(path.stat(), os.fstat(number)):
             stream.write(text)
-        return
-    write_text(path, text)
+            stream.flush()
+            return
+    path.write_text(text, encoding="utf-8")
 
 
 def above_zero(text: str) -> float:

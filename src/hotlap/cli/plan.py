@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.html:
         from hotlap.report.plan_html import plan_page
 
-        options.write_document(arguments.html, plan_page(plan))
+        options.write_document("--html", arguments.html, plan_page(plan))
     _show(plan, asked, arguments)
     if arguments.emit:
         _emit(plan, asked, source, arguments.emit)

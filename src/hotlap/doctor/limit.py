@@ -89,7 +89,7 @@ def _communication(
     if seen is None:
         return
     exposed = share(seen.exposed_s)
-    waiting = skew.skew_s / (skew.skew_s + skew.transfer_s) if skew and skew.skew_s else 0.0
+    waiting = skew.waiting_share(kernels.rank.rank) if skew else 0.0
     late = f", rank {skew.straggler} is late" if skew and skew.straggler is not None else ""
     yield Limit("communication", exposed * (1 - waiting), "ranks exchange and compute nothing")
     yield Limit("imbalance", exposed * waiting, f"ranks wait for others to come{late}")

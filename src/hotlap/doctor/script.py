@@ -60,6 +60,13 @@ class Script:
                         seen.add(id(node))
                         yield file, node
 
+    def copies(self) -> Iterator[tuple[File, ast.Call]]:
+        """Calls of `.to` and `.cuda` that are made in each step."""
+        for file, node in self.in_steps():
+            match node:
+                case ast.Call(func=ast.Attribute(attr="to" | "cuda")):
+                    yield file, node
+
 
 def read_script(paths: Iterable[str]) -> Script:
     """The files that can be read and parsed, each once."""

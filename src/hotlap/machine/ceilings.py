@@ -66,17 +66,25 @@ def find_ceilings(
 ) -> tuple[Ceilings, str]:
     """What was measured before, where nothing has changed since; else measured now and kept.
 
-    And why it could not be kept, if so. Ranks are measured elsewhere.
+    And why it could not be kept, if so. What was measured while the machine was busy counts until
+    it is not. Ranks are measured elsewhere.
     """
     folder, key = ceiling_cache.cache_folder(), ceiling_cache.machine_key(system, software)
     kept = None if is_fresh else ceiling_cache.load(folder, key, is_quick)
-    if kept is not None:
+    is_busy = _is_busy(system)
+    if kept is not None and (is_busy or not kept.is_busy):
         return kept, ""
     begin = now_s()
     rates = measure_ceilings(system, software, QUICK_S if is_quick else FULL_S, progress)
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    found = Ceilings(rates, (), "", now, False, is_quick, now_s() - begin)
+    found = Ceilings(rates, (), "", now, False, is_quick, now_s() - begin, is_busy)
     return found, ceiling_cache.store(folder, key, found, software)
+
+
+def _is_busy(system: System) -> bool:
+    """Whether more processes wanted to run, in the last minute, than there are CPUs."""
+    cpu = system.cpu
+    return cpu.load_1min is not None and cpu.n_cpus is not None and cpu.load_1min > cpu.n_cpus
 
 
 def measure_ceilings(

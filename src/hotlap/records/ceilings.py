@@ -48,6 +48,8 @@ class Ceilings:
     is_cached: bool
     is_quick: bool
     took_s: float
+    is_busy: bool = False
+    """Whether more processes wanted to run than there are CPUs: rates may be too low."""
 
     def rate(self, name: str, device: str | None = None) -> float | None:
         """The measured value of a ceiling, of the first device if none is named."""

@@ -164,7 +164,7 @@ class MemoryUse:
     activations: int | None
     """What the peak holds beyond the other categories; None on a CPU, where no allocator tells."""
     fragmentation: int | None
-    """Reserved from the device and not in use at the peak."""
+    """Reserved from the device, not in use at the peak, and in pieces beside tensors in use."""
     peak: int | None
     slope: float | None
     """Bytes a step by which memory grows; None where there were too few steps."""
@@ -225,6 +225,11 @@ class Skew:
     straggler: int | None
     """The rank that the others wait for; None where they are level."""
     ranks: tuple[RankWait, ...]
+
+    def waiting_share(self, rank: int) -> float:
+        """Of a rank's time in collectives: what it waits there for others to come."""
+        waits = (one for one in self.ranks if one.rank == rank and one.collective_s)
+        return next((one.waiting_s / one.collective_s for one in waits), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,6 +233,7 @@ def _ceilings(ceilings: Ceilings | None) -> list[str]:
         return ["", "Ceilings", "  not measured"]
     how = f"kept from {ceilings.measured}" if ceilings.is_cached else "measured now"
     how += ", quick" if ceilings.is_quick else ""
+    how += ", while the CPUs were busy" if ceilings.is_busy else ""
     lines = ["", f"Ceilings ({how}, in {ceilings.took_s:.0f} s)"]
     lines += [_ceiling(one) for one in ceilings.rates]
     lines += _exchanges(ceilings.exchanges)

@@ -163,7 +163,7 @@ def _memory(log: Sequence[dict[str, Any]]) -> MemoryUse | None:
     if found is None:
         return None
     held = sum(found[key] for key in ("weights", "buffers", "gradients", "optimizer"))
-    peak, reserved = found.get("peak"), found.get("reserved")
+    peak = found.get("peak")
     samples = found.get("samples", [])
     return MemoryUse(
         weights=found["weights"],
@@ -171,11 +171,21 @@ def _memory(log: Sequence[dict[str, Any]]) -> MemoryUse | None:
         gradients=found["gradients"],
         optimizer=found["optimizer"],
         activations=max(peak - held, 0) if peak is not None else None,
-        fragmentation=reserved - peak if peak is not None and reserved is not None else None,
+        fragmentation=_fragmentation(found),
         peak=peak,
         slope=memory_slope(samples),
         n_slope_steps=len(samples),
     )
+
+
+def _fragmentation(found: dict[str, Any]) -> int | None:
+    """What the allocator took beyond the peak, if it ever lay beside tensors in use.
+
+    Blocks that are free as a whole are kept for later, and given back when memory is short.
+    """
+    if "reserved" not in found:
+        return None
+    return int(min(found["reserved"] - found["peak"], found["in_pieces"]))
 
 
 def memory_slope(samples: Sequence[int]) -> float | None:

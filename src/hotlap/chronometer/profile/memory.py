@@ -89,6 +89,7 @@ class MemoryWatch:
         return {
             "peak": stats["allocated_bytes.all.peak"],
             "reserved": stats["reserved_bytes.all.peak"],
+            "in_pieces": stats["inactive_split_bytes.all.peak"],
         }
 
 

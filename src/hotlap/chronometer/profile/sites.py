@@ -21,6 +21,9 @@ from typing import Any, Literal
 AUTOGRAD_NODE = "autograd::engine::evaluate_function: "
 OWN_CODE = str(Path(__file__).parents[1])
 """The chronometer: what it does in a step is not the user's doing."""
+PASSED_ON = "move"
+"""The one function of it that stands in the place of torch's own (`Tensor.to`, `.cuda`, `.copy_`):
+what it calls itself is the user's doing."""
 
 Owner = Literal["user", "library", "torch", "hotlap"]
 
@@ -136,6 +139,8 @@ class _Walk:
         file = resolve(caller.file_name)
         owner = owner_of(file)
         if owner == "torch" or (owner == "library" and place.owner == "user"):
+            return place
+        if owner == "hotlap" and caller.function_name == PASSED_ON:
             return place
         return replace(
             place, file=file, line=caller.line_number, function=caller.function_name, owner=owner

@@ -53,6 +53,7 @@ from hotlap.doctor.rules import (
     first_channels,
     float64,
     fp16_accumulation,
+    fp16_reductions,
     fp16_unscaled,
     fp32_products,
     fragmentation,
@@ -229,6 +230,7 @@ RULES: tuple[Rule, ...] = (
     autocast_missed.RULE,
     medium_precision.RULE,
     fp16_accumulation.RULE,
+    fp16_reductions.RULE,
     # shapes and layers
     odd_linear.RULE,
     odd_channels.RULE,

@@ -5,7 +5,6 @@ The gain is that of a step whose copies go on beside its work.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from hotlap.doctor.cure import lever_cure, percent, places, without
@@ -26,11 +25,8 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         return
     sites = [
         file.site(node)
-        for file, node in training.script.in_steps()
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("to", "cuda")
-        and keyword(node, "non_blocking") is None
+        for file, node in training.script.copies()
+        if keyword(node, "non_blocking") is None
     ]
     if not sites:
         return

@@ -19,19 +19,22 @@ NAME = "copies"
 LEAST_TOLD = 0.01
 """Of the step: a smaller copy is not worth a line."""
 
+BETWEEN = ("Memcpy HtoD", "Memcpy DtoH", "CopyHostToDevice", "CopyDeviceToHost")
+"""How kernels begin that copy from the host or to it, on NVIDIA and on AMD."""
+
 
 def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
     """The class of kernels or operators that only copies.
 
-    Those that convolutions make to have the channels innermost are left to the rule on that; on a
-    CPU samples are put together by copies too, which is data.
+    Those that convolutions make to have the channels innermost are left to the rule on that, those
+    between host and device to the rules on batches; on a CPU samples are put together by copies
+    too, which is data.
     """
-    top, inside_s = kernels.top("copy"), 0.0
+    left = [op for op in kernels.top("copy") if op.name.startswith(BETWEEN)]
     if is_channels_first(training, limits):
-        inside = [op for op in top if "convolution" in op.operator]
-        inside_s = sum(op.seconds for op in inside)
-        top = [op for op in top if op not in inside]
-    share = kernels.share(kernels.seconds("copy") - inside_s)
+        left += [op for op in kernels.top("copy") if "convolution" in op.operator]
+    top = [op for op in kernels.top("copy") if op not in left]
+    share = kernels.share(kernels.seconds("copy") - sum(op.seconds for op in left))
     if not kernels.is_on_device:
         share -= training.share("data")
     if share < limits.least_copy_share:

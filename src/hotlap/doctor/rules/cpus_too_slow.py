@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import percent, without
+from hotlap.doctor.cure import n_of, percent, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -33,7 +33,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         NAME,
         "warning",
         f"{percent(share)} of the step waits for data, with a worker on every CPU",
-        (f"{n_workers} workers, {n_cpus} CPUs allocated for each rank",),
+        (f"{n_of(n_workers, 'worker')}, {n_of(n_cpus, 'CPU')} allocated for each rank",),
         without(share),
         "decode and augment on the device; store what is decoded, smaller images or ready tensors; "
         "or ask for more CPUs a GPU",

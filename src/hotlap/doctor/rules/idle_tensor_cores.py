@@ -1,6 +1,7 @@
 """Products are in 16 bits, and most of their time is in kernels that use no tensor cores.
 
-The gain is the most that can be had: these products at the rate of tensor cores.
+The gain is the most that can be had: these products at the rate of tensor cores, or of memory where
+that is what limits them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ def _gain(kernels: Kernels, products_s: float) -> float | None:
     known = [one for one in kernels.rank.classes if one.name in PRODUCTS]
     if roof is None or not roof.flops_per_s or any(one.flops is None for one in known):
         return None
-    computing_s = sum(one.flops or 0.0 for one in known) / roof.flops_per_s
-    return without(kernels.share(max(0.0, products_s - computing_s)))
+    least_s = sum(one.flops or 0.0 for one in known) / roof.flops_per_s
+    if roof.bytes_per_s:
+        least_s = max(least_s, sum(one.bytes or 0.0 for one in known) / roof.bytes_per_s)
+    return without(kernels.share(max(0.0, products_s - least_s)))
 
 
 RULE = profile_rule(NAME, check)

@@ -33,7 +33,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         f"{percent(share)} of the step waits for batches that no worker makes",
         (
             f"DataLoader at {place(own[0].site)} has num_workers=0; "
-            f"{workload.n_cpus} CPUs are allocated",
+            f"CPUs allocated: {workload.n_cpus}",
         ),
         1.0 / left,
         lever_cure(training, "workers"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import percent, place
+from hotlap.doctor.cure import n_of, percent, place
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -25,7 +25,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
             "note",
             f"{n_workers * n_each} batches are kept ready in host memory",
             (
-                f"prefetch_factor={n_each} for {n_workers} workers at {place(one.site)}; "
+                f"prefetch_factor={n_each} for {n_of(n_workers, 'worker')} at {place(one.site)}; "
                 f"{percent(share)} of the step waits for data",
             ),
             None,

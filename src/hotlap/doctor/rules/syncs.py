@@ -7,6 +7,7 @@ then it is the time that the calls take.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from hotlap.doctor.cure import place, places, times, without
@@ -51,21 +52,27 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
 def _hidden(training: Training, case: Case, limits: Thresholds) -> list[tuple[float, ProfiledSite]]:
     """Waits inside of libraries that cost something: how often, and the user's line above them.
 
-    Those that the script asks for have a rule of their own.
+    Those that the script asks for, and copies of batches, have rules of their own.
     """
     kernels = case.kernels
     if kernels is None or not kernels.is_on_device:
         return []
     if kernels.share(kernels.idle().get("sync", 0.0)) < limits.least_call_share:
         return []
-    asked = {(call.site.file, call.site.line) for call in training.calls(*BARRIERS)}
+    asked = {_line(call.site.file, call.site.line) for call in training.calls(*BARRIERS)}
+    asked |= {_line(file.path, node.lineno) for file, node in training.script.copies()}
     return [
         (one.calls, one.site)
         for one in kernels.rank.syncs
         if one.site is not None
         and one.calls >= limits.least_per_step
-        and (one.site.file, one.site.line) not in asked
+        and _line(one.site.file, one.site.line) not in asked
     ]
+
+
+def _line(file: str, line: int) -> tuple[str, int]:
+    """A profile names files as they are seen from here."""
+    return os.path.abspath(file), line
 
 
 def _gain(training: Training, often: list[Call], idle_s: float | None) -> float | None:

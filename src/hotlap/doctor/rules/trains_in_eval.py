@@ -17,7 +17,8 @@ NAME = "trains_in_eval"
 def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Finding]:
     """Calls in evaluation mode that a backward followed, of a model to which it matters."""
     found = training.habits.of("evaluation")
-    if found.get("n_with_backward", 0) < limits.least_per_step * training.habits.n_steps:
+    n_calls = found.get("n_with_backward", 0)
+    if not n_calls or n_calls < limits.least_per_step * training.habits.n_steps:
         return
     if not has_modes(training):
         return
@@ -26,7 +27,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         NAME,
         "warning",
         "the model trains in evaluation mode",
-        (f"{found['n_with_backward']} of its calls, at {where}; it has dropout or batch norms",),
+        (f"{n_calls} of its calls, at {where}; it has dropout or batch norms",),
         None,
         "model.train() at the begin of each epoch, after each validation",
     )

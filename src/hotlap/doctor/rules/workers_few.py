@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import lever_cure, percent
+from hotlap.doctor.cure import lever_cure, n_of, percent
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -27,7 +27,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     yield Finding(
         NAME,
         "warning",
-        f"{percent(share)} of the step waits for batches of {n_workers} workers",
+        f"{percent(share)} of the step waits for batches of {n_of(n_workers, 'worker')}",
         (f"{n_cpus} CPUs are allocated for each rank",),
         1.0 / max(1.0 - share, n_workers / n_cpus),
         lever_cure(training, "workers", str(n_cpus)),

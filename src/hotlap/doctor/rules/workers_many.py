@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import place
+from hotlap.doctor.cure import n_of, place
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -26,7 +26,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         yield Finding(
             NAME,
             "advice",
-            f"{n_workers} loader workers on {n_cpus} CPUs",
+            f"{n_workers} loader workers on {n_of(n_cpus, 'CPU')}",
             (f"DataLoader at {place(one.site)}",),
             None,
             f"{place(one.site)}: num_workers={n_cpus}, or a job with more CPUs",

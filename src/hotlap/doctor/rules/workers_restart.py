@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from hotlap.doctor.cure import lever_cure, percent, places, without
+from hotlap.doctor.cure import lever_cure, n_of, percent, places, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -24,12 +24,13 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     share = training.share_of(calls)
     if share < limits.least_call_share:
         return
+    n_starts = sum(call.n for call in calls)
     yield Finding(
         NAME,
         "advice",
         f"starting loader workers again for each epoch takes {percent(share)} of the training",
-        (f"{sum(call.n for call in calls)} starts at {places([call.site for call in calls])}",),
-        without(share + _late_share(training, sum(call.n for call in calls))),
+        (f"{n_of(n_starts, 'start')} at {places([call.site for call in calls])}",),
+        without(share + _late_share(training, n_starts)),
         lever_cure(training, "persistent_workers"),
     )
 

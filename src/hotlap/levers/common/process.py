@@ -287,6 +287,9 @@ class Process:
                 "fp16_accumulation": bool(
                     getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False)
                 ),
+                "fp16_reductions": bool(
+                    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+                ),
             },
         }
         if device == "cuda":
