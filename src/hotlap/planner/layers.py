@@ -109,6 +109,8 @@ class Layer:
     """Sums over the ranks of tensor parallelism, forward."""
     sync_bytes: float = 0.0
     """Of each of them."""
+    batch_norm_bytes: float = 0.0
+    """Of the traffic, that of norms over the batch."""
     all_to_all_bytes: float = 0.0
     """Of each of the two that bring tokens to their experts and back, forward."""
 

@@ -29,6 +29,7 @@ class _Part:
     matmuls: list[Matmul] = field(default_factory=list)
     attentions: list[Attention] = field(default_factory=list)
     traffic_bytes: float = 0.0
+    batch_norm_bytes: float = 0.0
     n_kernels: int = 0
     kept_bytes: float = 0.0
     input_bytes: float = 0.0
@@ -172,6 +173,8 @@ class Tally:
             part.traffic_cut_bytes += moved
         else:
             part.traffic_bytes += moved
+        if BATCH_NORM in name:
+            part.batch_norm_bytes += moved
         part.n_kernels += 1
 
     def _is_of_weights(self, read: list[Any]) -> bool:
@@ -206,6 +209,7 @@ def _layer(part: _Part) -> Layer:
         traffic_bytes=part.traffic_bytes, traffic_cut_bytes=part.traffic_cut_bytes,
         n_kernels=part.n_kernels, kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
         n_tensor_syncs=part.n_sums, sync_bytes=part.sum_bytes,
+        batch_norm_bytes=part.batch_norm_bytes,
     )  # fmt: skip
 
 
@@ -274,15 +278,15 @@ def is_product(name: str) -> bool:
 
 
 def moved_bytes(name: str, inputs: Any, outputs: Any) -> int:
-    """Read and written by an operation; one over a whole batch reads it for its sums first."""
+    """Read and written by an operation."""
     written = sum(map(_nbytes, tensors_in(outputs)))
     if name in GATHERS:
         return written
-    n_readings = 2 if "batch_norm" in name else 1
-    return written + n_readings * sum(map(_nbytes, tensors_in(inputs)))
+    return written + sum(map(_nbytes, tensors_in(inputs)))
 
 
 ATTENTION = "scaled_dot_product"
+BATCH_NORM = "batch_norm"
 GATHERS = ("embedding", "embedding_dense_backward", "nll_loss_forward", "nll_loss_backward")
 """Operations that read a few numbers of their largest input: a row a token, one for a target."""
 FREE = ("empty", "empty_like", "empty_strided", "zeros", "arange", "lift_fresh", "_unsafe_view")
