@@ -16,8 +16,8 @@ from hotlap.planner.products import peak_seconds
 from hotlap.planner.training import Training
 
 COMPILED_TRAFFIC = 0.74
-"""Of the bytes that element-wise kernels move in eager mode: ResNet-50 in bf16 moves 211 MB an image
-where its norms and activations are fused, 285 MB where they are not."""
+"""Of the bytes that element-wise kernels move in eager mode: ResNet-50 in bf16 moves 211 MB an
+image where its norms and activations are fused, 285 MB where they are not."""
 COMPILED_LOSS = 0.5
 """The same of a loss over many classes: the logits are read in 16 bits, and no copy is written."""
 OWN_BATCH_NORM = 3.0
