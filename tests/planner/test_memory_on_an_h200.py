@@ -37,3 +37,10 @@ def test_allocated_bytes_are_those_of_the_gpu(gpt2: Model, name: str) -> None:
     memory = training_memory(gpt2, training, layout)
     handed_out = memory.total - memory.context - memory.fragmentation
     assert handed_out == pytest.approx(MEASURED[name]["allocated"], rel=0.02)
+
+
+def test_a_loss_under_autocast_needs_what_a_gpu_makes_for_it(gpt2: Model) -> None:
+    n_logits = 1024 * 50257
+    # The output and its logarithms in bf16, a copy of these in fp32; its gradient in fp32.
+    assert gpt2.logits_evaluated_bytes == pytest.approx(n_logits * (2 + 2 + 4), rel=1e-4)
+    assert gpt2.logits_bytes == pytest.approx(n_logits * (2 + 2 + 4 + 4), rel=1e-4)

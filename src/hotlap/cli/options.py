@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hotlap.errors import UsageError
-from hotlap.records.codec import to_json, write_text
+from hotlap.records.codec import json_text, write_text
 from hotlap.records.store import RunStore, default_runs_dir
 
 
@@ -114,9 +114,7 @@ def _is_replaced(path: Path) -> bool:
 def write_result(path: Path | None, value: Any) -> None:
     """Write the document that --json asked for."""
     if path is not None:
-        import json
-
-        write_document("--json", path, json.dumps(to_json(value), allow_nan=False) + "\n")
+        write_document("--json", path, json_text(value))
 
 
 def write_document(option: str, path: Path, text: str) -> None:

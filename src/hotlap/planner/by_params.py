@@ -28,6 +28,7 @@ def model_of(n_params: int) -> Model:
         blocks=(block,),
         head=empty,
         logits_bytes=0.0,
+        logits_evaluated_bytes=0.0,
         tied_params=0,
         n_heads=1 << 20,  # any number of ranks may share it out
         n_kv_heads=None,

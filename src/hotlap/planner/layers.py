@@ -148,6 +148,8 @@ class Model:
     head: Layer
     logits_bytes: float
     """Of a sample: the outputs and what the loss keeps and makes of them."""
+    logits_evaluated_bytes: float
+    """The same without gradients."""
     tied_params: int
     """Shared by stem and head: counted once, except where a pipeline parts them."""
     n_heads: int | None

@@ -141,14 +141,14 @@ def _at_the_worst(
 def _evaluation_rank(stage: Stage, model: Model, training: Training, layout: Layout) -> Bytes:
     precision = training.precision
     b = training.micro_batch / layout.cp
-    logits = model.logits_bytes * b / _vocab_cut(model, layout) if stage.is_last else 0.0
+    logits = model.logits_evaluated_bytes * b / _vocab_cut(model, layout)
     parts = {
         "weights": stage_params(stage, model, layout).over(layout.shard, layout.ep)
         * precision.weight_bytes,
         "gradients": 0.0,
         "optimizer": 0.0,
         "activations": model.widest_bytes * b,
-        "logits": logits / 2,
+        "logits": logits if stage.is_last else 0.0,
         "buffers": float(model.buffer_bytes),
         "unsharded": _unsharded(stage, training, layout) / 2,
         "communication": _communication(layout),

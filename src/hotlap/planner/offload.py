@@ -79,6 +79,6 @@ def update_s(params: float, gpus: Gpus, training: Training) -> float:
     a node share."""
     precision = training.precision
     crossing = precision.gradient_bytes + precision.weight_bytes
-    moved = 2 * (training.optimizer_bytes) + crossing
+    moved = 2 * training.optimizer_bytes + crossing
     shared = min(gpus.n, gpus.per_node)
     return params * (crossing / (gpus.host_link_gb_per_s * 1e9) + moved * shared / HOST_BYTES_PER_S)

@@ -187,7 +187,12 @@ class Tally:
 
         These are two of the output's type, or under autocast one in fp32.
         """
-        return 3 * self._output_bytes + self._loss.kept_bytes
+        return self.logits_evaluated_bytes + 2 * self._output_bytes
+
+    @property
+    def logits_evaluated_bytes(self) -> float:
+        """The same without gradients."""
+        return self._output_bytes + self._loss.kept_bytes
 
     @property
     def widest_bytes(self) -> float:

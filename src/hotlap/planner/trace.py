@@ -196,6 +196,7 @@ def _traced(request: Request, model: nn.Module) -> Model:
         blocks=tuple(middle),
         head=head,
         logits_bytes=tally.logits_bytes,
+        logits_evaluated_bytes=tally.logits_evaluated_bytes,
         tied_params=0,
         n_heads=_n_heads(middle) if cuts else None,
         n_kv_heads=_n_heads(middle) if cuts else None,

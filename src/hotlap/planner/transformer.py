@@ -138,6 +138,7 @@ def transformer(name: str, sizes: TransformerSizes, seq: int, how: Arithmetic) -
         blocks=blocks,
         head=build.head(),
         logits_bytes=float(logits),
+        logits_evaluated_bytes=float(logits - 2 * how.element_bytes * seq * sizes.vocab),
         tied_params=embedding if sizes.is_tied else 0,
         n_heads=sizes.n_heads,
         n_kv_heads=sizes.n_kv_heads or sizes.n_heads,

@@ -57,7 +57,12 @@ def read_json(path: Path) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON document, whole or not at all."""
-    write_text(path, json.dumps(to_json(value), allow_nan=False, separators=(",", ":")) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A JSON document on one line."""
+    return json.dumps(to_json(value), allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
