@@ -113,15 +113,15 @@ def main() -> None:
                 }
             )
     rates = {name: turns.rate(name, arguments.batch) for name in turns.names}
-    speed = turns.speed(OURS)
+    speed, median = turns.speed(OURS), turns.median_speed(OURS)
     lines = [
         f"{where(arguments.device)}; {chosen.model.name}, batch {arguments.batch}, "
         f"{turns.n_steps} steps a block, {turns.n_rounds} blocks each",
         *(f"  {name:<8} {rate.text('.1f')} images/s" for name, rate in rates.items()),
-        f"  {OURS} / {HAND}: {speed.text()}; required: {REQUIRED}",
+        f"  {OURS} / {HAND}: {speed.text()}, in the median {median.text()}; required: {REQUIRED}",
     ]
     name = f"images-{arguments.batch}"
-    report(arguments, name, lines, {"images_per_s": rates, "speed": speed}, turns)
+    report(arguments, name, lines, {"images_per_s": rates, "speed": speed, "median": median}, turns)
 
 
 if __name__ == "__main__":

@@ -178,6 +178,10 @@ class Turns:
         """How fast a loop is relative to the first one."""
         return interval([first / one for first, one in self._pairs(name)])
 
+    def median_speed(self, name: str) -> Interval:
+        """The same at the median: a block in which the host was held up counts as one block."""
+        return median_interval([first / one for first, one in self._pairs(name)])
+
     def more_time(self, name: str) -> Interval:
         """Per cent that a step takes longer than the first loop's, at the median of the rounds."""
         return median_interval([100 * (one / first - 1) for first, one in self._pairs(name)])

@@ -203,7 +203,12 @@ CASES = (
         {**wide_filters("min(n_in, n_out)"), **CHANNELS_FIRST},
         ("channels_last", "idle_tensor_cores"),
     ),
-    GpuCase("groups of 64", "convs", wide_filters("max(1, min(n_in, n_out) // 64)")),
+    GpuCase(
+        "groups of 64",
+        "convs",
+        {"padding=1, bias": "padding=1, groups=max(1, min(n_in, n_out) // 64), bias"},
+        ("elementwise",),
+    ),
     GpuCase(
         "contiguous",
         "convs",

@@ -138,6 +138,7 @@ def main() -> None:
             try:
                 record(forked, case, kept / case.name.replace(" ", "-"), arguments.small)
                 print(f"{case.name}: {time.monotonic() - began:.1f} s", flush=True)
+                pack(kept, arguments.archive)  # a run that is cut short leaves what it has
             except AssertionError as error:
                 shutil.rmtree(kept / case.name.replace(" ", "-"), ignore_errors=True)
                 print(f"{case.name} failed: {str(error)[-1500:]}", flush=True)

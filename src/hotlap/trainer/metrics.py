@@ -49,6 +49,8 @@ class Metrics:
         """Targets that were counted on the host."""
         self._counts = torch.zeros(4, dtype=torch.float64, device=device)
         """Targets counted on the device; of some, how many were looked at, and hits by 1 and 5."""
+        self._has_counts = False
+        """Whether anything was; to read zeros costs as much as to read figures."""
 
     def add_loss(self, step: int, loss: Tensor, n: Tensor | int, is_mean: bool = False) -> None:
         """Of one backward: the sum over its n targets; or their mean, where the host knows n."""
@@ -56,6 +58,7 @@ class Metrics:
         self._kept.append((step, kept, int(n) if is_mean else 1))
         if isinstance(n, Tensor):
             self._counts[0] += n
+            self._has_counts = True
         else:
             self._n_known += n
         if len(self._kept) == CAPACITY:
@@ -67,6 +70,7 @@ class Metrics:
         counts = (targets != IGNORED).unsqueeze(-1)
         hits = (best == targets.unsqueeze(-1)) & counts
         self._counts[1:] += torch.stack((counts.sum(), hits[..., 0].sum(), hits.sum()))
+        self._has_counts = True
 
     def _read_losses(self) -> None:
         """Bring the losses to the host; this waits for the device."""
@@ -82,16 +86,24 @@ class Metrics:
     def read(self, group: dist.ProcessGroup | None = None) -> Figures:
         """The figures since the last reading; this waits for the device."""
         self._read_losses()
-        known = torch.tensor([self._loss, self._n_known], dtype=torch.float64, device=self._device)
-        sums = torch.cat((known, self._counts))
+        sums = [self._loss, self._n_known, *self._read_counts()]
         if group is not None:
-            dist.all_reduce(sums, group=group)
+            everybody = torch.tensor(sums, dtype=torch.float64, device=self._device)
+            dist.all_reduce(everybody, group=group)
+            sums = everybody.tolist()
         self._loss, self._n_known = 0.0, 0
-        self._counts.zero_()
-        loss, n_known, n_counted, looked_at, top1, top5 = sums.tolist()
+        loss, n_known, n_counted, looked_at, top1, top5 = sums
         n = n_known + n_counted
         shares = [hits / looked_at if looked_at else math.nan for hits in (top1, top5)]
         return Figures(int(n), loss / max(n, 1.0), *shares)
+
+    def _read_counts(self) -> list[float]:
+        if not self._has_counts:
+            return [0.0] * len(self._counts)
+        counts: list[float] = self._counts.tolist()
+        self._counts.zero_()
+        self._has_counts = False
+        return counts
 
     def bad_step(self, group: dist.ProcessGroup | None = None) -> int:
         """A step whose loss was no number, the first of its rank; 0 if there is none. It waits."""
