@@ -7,6 +7,11 @@ the 8, opposite in all of these, are compiled. Predictions are those of `hotlap 
 file before anything is measured (`--predictions FILE` takes one that was written before). About two
 minutes a model, most of them compiling. `--device cpu --tiny` tries the whole path without a GPU.
 `--other` has 24 others: other batches, checkpoints and layouts where the first have none.
+`--measured FOLDER` compares with what was measured before, without a GPU.
+
+Steps follow one another as in a training, without a wait for the device in between. Calibrated is a
+prediction as `hotlap plan --run` makes it, by one Run of the same model in the same precision: of
+the small batch, plain.
 
 Memory is compared three ways: bytes that torch's allocator hands out (what `hotlap plan --check`
 compares with a Run's `device_peak_bytes`: the plan's total without context and fragmentation),
@@ -23,7 +28,8 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +53,7 @@ TINY = {
 BATCHES = {"resnet50": (64, 256), "vit_b16": (64, 256), "gpt2_124m": (8, 32)}
 OTHER_BATCHES = {"resnet50": (128, 384), "vit_b16": (96, 384), "gpt2_124m": (12, 48)}
 GIB = 2**30
-WARMUP, STEPS, MOST_S = 5, 20, 5.0
+WARMUP, BLOCKS, BLOCK_STEPS, MOST_S = 5, 5, 5, 6.0
 
 
 @dataclass(frozen=True)
@@ -169,15 +175,16 @@ def measured(case: Case, device: str, tiny: bool) -> dict[str, Any]:
         step()
     _wait(is_cuda)
     warm_s = time.perf_counter() - begin
-    seconds = []
-    while len(seconds) < STEPS and sum(seconds) < MOST_S:
+    seconds: list[float] = []
+    while len(seconds) < BLOCKS and BLOCK_STEPS * sum(seconds) < MOST_S:
         begin = time.perf_counter()
-        step()
+        for _ in range(BLOCK_STEPS):
+            step()
         _wait(is_cuda)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append((time.perf_counter() - begin) / BLOCK_STEPS)
     found: dict[str, Any] = {
         "step_s": sorted(seconds)[len(seconds) // 2],
-        "n_steps": len(seconds),
+        "blocks_s": seconds,
         "warm_s": warm_s,
     }
     if is_cuda:
@@ -278,8 +285,26 @@ def reference(case: Case, among: list[Case]) -> Case:
     return found
 
 
+@cache
+def question(case: Case, tiny: bool) -> Any:
+    """What `hotlap plan` is asked, with the traced model."""
+    from hotlap.cli.plan import question_of
+    from hotlap.cli.plan_options import make_parser
+
+    return question_of(make_parser().parse_args(plan_words(case, tiny)))[0]
+
+
+def calibrated_s(case: Case, by: Case, measured_s: float, tiny: bool) -> float:
+    """Predicted seconds, where the other case has been measured."""
+    from hotlap.planner.paces import paced
+    from hotlap.planner.plan import best
+
+    known, asked = question(by, tiny), question(case, tiny)
+    return best(replace(asked, by=paced(best(known).work, known.by, measured_s))).step_s
+
+
 def table(
-    model: str, guesses: dict[str, Any], truths: dict[str, Any], every: list[Case]
+    model: str, guesses: dict[str, Any], truths: dict[str, Any], every: list[Case], tiny: bool
 ) -> list[str]:
     """A row a case: errors in per cent, and those of the time after calibration by one of them."""
     lines = [
@@ -298,19 +323,20 @@ def table(
         by = reference(case, every)
         mark = " (calibrates)" if case == by else ""
         off = guess["step_s"] / truth["step_s"]
-        scale = truths[by.name].get("step_s", float("nan")) / guesses[by.name]["step_s"]
+        known_s = truths[by.name].get("step_s")
+        after = calibrated_s(case, by, known_s, tiny) if known_s else None
         memory = [_error(guess[key], truth.get(key)) for key in ("allocated", "reserved", "device")]
         lines.append(
             f"| {case.name}{mark} | {case.batch} | {1e3 * truth['step_s']:.2f} | "
             f"{1e3 * guess['step_s']:.2f} | {100 * (off - 1):+.1f} | "
-            f"{100 * (off * scale - 1):+.1f} | {'yes' if inside else 'no'} | "
+            f"{_error(after, truth['step_s'])} | {'yes' if inside else 'no'} | "
             f"{truth.get('allocated', 0) / GIB:.2f} | {' | '.join(memory)} |"
         )
     return [*lines, ""]
 
 
-def _error(guess: float, truth: float | None) -> str:
-    return f"{100 * (guess / truth - 1):+.1f}" if truth else "-"
+def _error(guess: float | None, truth: float | None) -> str:
+    return f"{100 * (guess / truth - 1):+.1f}" if guess and truth else "-"
 
 
 def main() -> None:
@@ -321,6 +347,8 @@ def main() -> None:
     parser.add_argument("--predictions", type=Path, metavar="FILE", help="made before; see --to")
     parser.add_argument("--to", type=Path, default=Path("h200-predictions.json"), metavar="FILE")
     parser.add_argument("--predict", action="store_true", help="write predictions, measure nothing")
+    parser.add_argument("--measured", type=Path, metavar="FOLDER", help="of measurements: compare")
+    parser.add_argument("--only-measure", action="store_true", help="compare nothing")
     parser.add_argument("--other", action="store_true", help="the other 24 trainings")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="small models, for a try without a GPU")
@@ -332,17 +360,22 @@ def main() -> None:
         measure_all(arguments)
         return
     models = (arguments.only,) if arguments.only else MODELS
-    guesses = predictions(models, arguments)
+    guesses = {} if arguments.only_measure else predictions(models, arguments)
     if arguments.predict:
         return
     lines: list[str] = []
     for model in models:
-        truths = measure_model(model, arguments)
+        file = f"h200-measured-{model}.json"
+        if arguments.measured:
+            truths = json.loads((arguments.measured / file).read_text())
+        else:
+            truths = measure_model(model, arguments)
+            arguments.to.with_name(file).write_text(json.dumps(truths, indent=1) + "\n")
+        if arguments.only_measure:
+            continue
         every = cases(model, arguments.tiny, arguments.other)
-        lines += table(model, guesses[model], truths, every)
+        lines += table(model, guesses[model], truths, every, arguments.tiny)
         print("\n".join(lines[-13:]), flush=True)
-        measured_file = arguments.to.with_name(f"h200-measured-{model}.json")
-        measured_file.write_text(json.dumps(truths, indent=1) + "\n")
     if arguments.write:
         arguments.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -37,13 +37,13 @@ def main(argv: Sequence[str]) -> int:
         print(render_gpus())
         return 0
     _check_targets(arguments)
-    asked, source = _question(arguments)
+    asked, source = question_of(arguments)
     if arguments.machine:
         asked = _with_machine(asked, arguments.machine)
     if arguments.run:
-        from hotlap.planner.runs import scale_by
+        from hotlap.planner.runs import calibrated
 
-        asked = replace(asked, scale=scale_by(asked, _run(arguments, arguments.run)))
+        asked = calibrated(asked, _run(arguments, arguments.run))
     if arguments.check:
         return _check(asked, arguments)
     with _progress(asked):
@@ -154,7 +154,8 @@ def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
     print(f"\n  {path} holds the settings; it runs with\n    {submit_line(plan, str(path))}")
 
 
-def _question(arguments: argparse.Namespace) -> tuple[Question, Source]:
+def question_of(arguments: argparse.Namespace) -> tuple[Question, Source]:
+    """What the command line asks, with its model."""
     site = site_of(arguments)
     gpus = site.gpus
     precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")

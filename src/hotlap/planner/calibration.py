@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 def _reaches() -> dict[str, float]:
-    return {"ampere": 0.81, "hopper": 0.67, "h200": 0.72}
+    return {"ampere": 0.81, "hopper": 0.67, "h200": 0.78}
 
 
 def _vendors() -> dict[str, float]:
@@ -22,7 +22,11 @@ def _vendors() -> dict[str, float]:
 
 
 def _attention() -> dict[str, float]:
-    return {"ampere": 0.30, "hopper": 0.173, "h200": 0.35}
+    return {"ampere": 0.30, "hopper": 0.173, "h200": 0.24}
+
+
+def _convolutions() -> dict[str, float]:
+    return {"16bit": 0.79, "fp8": 0.79, "tf32": 0.66, "fp32": 0.79}
 
 
 def _streams() -> dict[str, float]:
@@ -30,7 +34,7 @@ def _streams() -> dict[str, float]:
 
 
 def _hosts() -> dict[str, float]:
-    return {"h200": 44e-6}
+    return {"h200": 42e-6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,8 @@ class Calibration:
 
     product_reach: dict[str, float] = field(default_factory=_reaches)
     """By generation: the share of the peak that large products reach, with clocks under load."""
-    fp32_reach: float = 0.95
-    """The same of products in fp32, forward: ViT-B and GPT-2 on one H200."""
+    fp32_reach: float = 0.87
+    """The same of products in fp32: ViT-B and GPT-2 on one H200."""
     other_reach: float = 0.7
     """Of a generation that was not measured."""
     other_reach_of: dict[str, float] = field(default_factory=_vendors)
@@ -49,9 +53,8 @@ class Calibration:
     """By generation: the share of the peak that fused attention reaches, of what is computed."""
     other_attention: float = 0.25
     """Of a generation that was not measured."""
-    convolution_reach: float = 0.62
-    """Convolutions, of what products reach: from ResNet-50 on one H200, compiled in bf16, 6,227
-    img/s at batch 128 and 7,200 at 512."""
+    convolution_reach: dict[str, float] = field(default_factory=_convolutions)
+    """Convolutions, of what products reach, by the arithmetic: ResNet-50 on one H200."""
     stream_reach: float = 0.67
     """Element-wise kernels, of the memory's bandwidth."""
     stream_reach_of: dict[str, float] = field(default_factory=_streams)
@@ -75,3 +78,7 @@ class Calibration:
     """Of the link to the host's memory, whose rate is a usual one already."""
     step_s: float = 0.43e-3
     """The host's, once a step: zeroing, norms, logging."""
+    gpu_pace: float = 1.0
+    """Times as long as all of that says: what a Run showed of its GPU and its program."""
+    host_pace: float = 1.0
+    """The same of the host."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hotlap.planner.cluster import Gpus
 from hotlap.planner.layer_counting import Cut, layer_counter
-from hotlap.planner.layers import Layer, Model
+from hotlap.planner.layers import Layer, Model, Recomputed
 from hotlap.planner.layout import Layout
 from hotlap.planner.links import NOTHING, Sending
 from hotlap.planner.offload import sending_s, update_s, updated_params
@@ -140,19 +140,19 @@ class Counter:
         if not self._layers.is_fused:
             product_s += 2 * scores_s
         attention_s = scores_s * FUSED_BACKWARD if self._layers.is_fused else 0.0
-        stream_s = (forward.stream_s - self._cast_s(n_held)) * self._model.backward_traffic
+        stream_s = (forward.stream_s - self._cast_s(n_held)) * self._layers.backward_traffic
         stream_s += self._accumulate_s(n_params, n_held)
         n_kernels = forward.n_kernels * self._model.backward_kernels
         tensor, shard = forward.tensor, NOTHING if self._layout.keeps_gathered else scattered
         if self._layout.reshard:
             shard += forward.shard
         if self._layout.recompute == "full":
-            again = self._blocks_share(stage)
-            product_s += forward.product_s * again
-            convolution_s += forward.convolution_s * again
+            again = self._recomputed(stage)
+            product_s += forward.product_s * again.products
+            convolution_s += forward.convolution_s * again.products
             attention_s += forward.attention_s
-            stream_s += forward.stream_s * again
-            n_kernels += forward.n_kernels
+            stream_s += forward.stream_s * again.traffic
+            n_kernels += forward.n_kernels * again.kernels
             if self._model.is_traced:
                 n_kernels += CHECKPOINT_LAUNCHES * sum(n for _, n in stage.blocks)
             tensor += forward.tensor
@@ -185,11 +185,14 @@ class Counter:
             return (made + kept if self._precision.copy_bytes else 0.0) / self._bandwidth
         return 2 * (made + kept) / self._bandwidth
 
-    def _blocks_share(self, stage: Stage) -> float:
-        """Of a stage's forward FLOPs: the output layer is not computed again."""
+    def _recomputed(self, stage: Stage) -> Recomputed:
+        """Of a stage's forward; where no trace told, all but the output layer."""
+        if self._model.recomputed is not None:
+            return self._model.recomputed
         total = sum(layer.flops * n for layer, n in stage.layers)
         ends = self._model.head.flops if stage.is_last else 0.0
-        return 1.0 - ends / total if total else 1.0
+        blocks = 1.0 - ends / total if total else 1.0
+        return Recomputed(blocks, blocks, 1.0)
 
     def _score_stream_s(self, stage: Stage) -> float:
         from hotlap.planner.transformer import SCORE_PASSES

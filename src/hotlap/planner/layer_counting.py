@@ -11,33 +11,31 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hotlap.planner.cluster import Gpus, peak_flops_per_s
-from hotlap.planner.layers import Attention, Layer, Matmul, Model
+from hotlap.planner.layers import Attention, Eager, Layer, Matmul, Model
 from hotlap.planner.products import peak_seconds
 from hotlap.planner.training import Training
 
-COMPILED_TRAFFIC = 0.74
-"""Of the bytes that element-wise kernels move in eager mode: ResNet-50 in bf16 moves 211 MB an
-image where its norms and activations are fused, 285 MB where they are not."""
+COMPILED_TRAFFIC = 0.95
+"""Of the bytes that operations move one by one: a compiler fuses some of them, and its kernels are
+not as good at the rest. ViT-B, GPT-2 and ResNet-50 on an H200."""
 COMPILED_LOSS = 0.5
 """The same of a loss over many classes: the logits are read in 16 bits, and no copy is written."""
-OWN_BATCH_NORM = 3.0
-"""Torch's own norm over a batch, which it takes for bf16 in eager mode, in the time that its bytes
-take, read and written once: it reads them for the sums first, and is slow at that. For other types
-it has cuDNN's. ResNet-50 on an H200, batch 256, with checkpoints."""
-FP32_BACKWARD = 1.3
-"""Products in fp32, which no tensor core computes: a gradient takes so much longer than a forward.
-ViT-B and GPT-2 on an H200 compute their blocks again at 0.95 of the peak."""
-FP32_ATTENTION = 0.6
-"""The same of fused attention: it loses less to its scores than the kernels of tensor cores do."""
+CHANNELS_FIRST = 2.3
+"""Times as long as with channels last, for torch's own norms over a batch."""
+FP32_ATTENTION = 0.5
+"""Of its time in fp32, which no tensor core computes: it loses less to its scores than the kernels
+of tensor cores do."""
+ATTENTION_TILE = 64
+"""Tokens are computed in multiples of it."""
 FP8_CAST_BYTES = 8
 """Moved for each number that a product in fp8 takes: read twice, for its scale and its cast, and
 written in both orders that the products need, with what its gradient's cast costs in backward."""
 MISALIGNED = {4: 0.36, 2: 0.16}
 """Of its rate, a 16-bit product keeps whose rows are no multiple of 16 bytes but of so many: 8,190
 columns on an H200, and GPT-2's vocabulary of 50,257 in eager mode. Rows of 8 count as of 4."""
-TRANSPOSING_PASSES = {"16bit": 9.5, "fp8": 9.5, "tf32": 2.6}
-"""Over input and output of a convolution, forward, where images do not lie with their channels
-last: ResNet-50 on an H200, batch 128, 2,248 img/s in bf16 and 2,069 in TF32, torch's default."""
+TRANSPOSING_PASSES = 2
+"""Over input and output of a convolution, where images do not lie with their channels last: brought
+there and back, each is read and written once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,11 @@ class LayerWork:
     convolution_s: float
     attention_s: float
     stream_s: float
+
+
+def _rounded_up(n_tokens: int) -> float:
+    """What is computed for each token."""
+    return -(-n_tokens // ATTENTION_TILE) * ATTENTION_TILE / n_tokens
 
 
 def _plain(layer: Layer) -> Iterator[Matmul]:
@@ -90,6 +93,7 @@ class LayerCounter:
         self._attention_peak = peak_flops_per_s(gpus.chip, other)
         self._bandwidth = gpus.chip.bandwidth_bytes_per_s
         self.is_fused = all(a.is_fused for layer, _ in model.groups() for a in layer.attentions)
+        self.backward_traffic = self._backward_traffic()
         self._forward: dict[Layer, LayerWork] = {}
         self._backward: dict[Layer, LayerWork] = {}
 
@@ -129,9 +133,8 @@ class LayerCounter:
         if one.is_convolution:
             # Both gradients read and write what forward does, in other roles.
             return 2 * self._product_s(one)
-        slower = FP32_BACKWARD if self._precision.rate == "fp32" else 1.0
         both = self._peak_s(m, k, n, one) + self._peak_s(k, n, m, one)
-        return slower * self._times(one) * both
+        return self._times(one) * both
 
     def _times(self, one: Matmul) -> float:
         """How many products of these sizes a rank makes."""
@@ -178,6 +181,8 @@ class LayerCounter:
         done = 0.5 if one.is_causal and one.is_fused else 1.0
         if one.is_fused and self._precision.rate == "fp32":
             done *= FP32_ATTENTION
+        if one.is_fused:
+            done *= _rounded_up(one.n_queries) * _rounded_up(one.n_keys)
         return done * one.flops * self._training.micro_batch / self._attention_peak
 
     def _stream_s(self, layer: Layer) -> float:
@@ -185,12 +190,28 @@ class LayerCounter:
         moved = layer.traffic_bytes / cut.sequence + layer.traffic_cut_bytes / cut.tp
         if self._training.is_compiled and self._model.is_traced:
             moved *= COMPILED_LOSS if layer is self._model.head else COMPILED_TRAFFIC
-        elif self._training.precision_name in ("bf16", "pure-bf16"):
-            moved += (OWN_BATCH_NORM - 1) * layer.batch_norm_bytes
+        else:
+            moved += self._eager_bytes(layer.eager)
         moved += sum(map(self._transposed_bytes, _convolutions(layer)))
         if self._precision.rate == "fp8":
             moved += sum(one.rows * one.k for one in layer.matmuls) * FP8_CAST_BYTES / cut.tp
         return moved * self._training.micro_batch / cut.cp / self._bandwidth
+
+    def _eager_bytes(self, eager: Eager) -> float:
+        slower = 1.0 if self._training.is_channels_last else CHANNELS_FIRST
+        return eager.more_bytes + slower * eager.batch_norm_bytes
+
+    def _backward_traffic(self) -> float:
+        """In the time of forward's."""
+        model = self._model
+        if not model.is_traced or self._training.is_compiled:
+            return model.backward_traffic
+        moved = cost = 0.0
+        for layer, n in model.groups():
+            moved += n * (layer.traffic_bytes + layer.traffic_cut_bytes)
+            cost += n * self._eager_bytes(layer.eager)
+        backward = moved * model.backward_traffic + self._eager_bytes(model.backward_eager)
+        return backward / (moved + cost)
 
     def _transposed_bytes(self, one: Matmul) -> float:
         """Tensor cores take channels last: what lies otherwise is brought there and back."""
@@ -199,4 +220,4 @@ class LayerCounter:
         if training.is_channels_last or training.is_compiled or rate == "fp32":
             return 0.0
         elements = (one.input_elements + one.rows * one.n) * one.groups
-        return elements * precision.element_bytes * TRANSPOSING_PASSES[rate]
+        return elements * precision.element_bytes * TRANSPOSING_PASSES

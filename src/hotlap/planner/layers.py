@@ -6,6 +6,8 @@ holds the whole layer. What tensor parallelism divides among its ranks is counte
 Matmul      one product of matrices with weights
 Attention   the products between tokens
 Kept        what stays in memory for backward, by how much is computed again
+Eager       what kernels cost that nothing compiles
+Recomputed  what is computed again
 Layer       one block, or what stands before or after the blocks
 Moment      what is alive at a time, of a traced step
 Model       the layers in order, and what limits the ways to cut them
@@ -82,6 +84,28 @@ class Kept:
     cut: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """What kernels cost beside the bytes that they move, as bytes, where nothing compiles them."""
+
+    more_bytes: float = 0.0
+    """Less than none, where they are faster than usual or counted below."""
+    batch_norm_bytes: float = 0.0
+    """Of torch's own norms over a batch, where channels lie last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What full recomputation computes again, as shares of what forward does.
+
+    It ends where all that backward needs is there: the last product of a block mostly is not.
+    """
+
+    products: float
+    traffic: float
+    kernels: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
     """One block, or what stands before or after the blocks; equal blocks are one object."""
@@ -109,8 +133,8 @@ class Layer:
     """Sums over the ranks of tensor parallelism, forward."""
     sync_bytes: float = 0.0
     """Of each of them."""
-    batch_norm_bytes: float = 0.0
-    """Of the traffic, that of norms over the batch."""
+    eager: Eager = Eager()
+    """Of a traced layer."""
     all_to_all_bytes: float = 0.0
     """Of each of the two that bring tokens to their experts and back, forward."""
 
@@ -168,8 +192,12 @@ class Model:
     """The same where blocks are computed again."""
     backward_traffic: float = 1.5
     """Bytes that kernels bound by bandwidth move backward for each one forward."""
+    backward_eager: Eager = Eager()
+    """Of a traced model."""
     backward_kernels: float = 2.0
     """Launched backward for each one forward."""
+    recomputed: Recomputed | None = None
+    """Of a traced model."""
     sharded: Model | None = None
     """The same as FSDP computes it, where that differs: it casts all there is to 16 bits, where
     autocast leaves the residual stream in fp32."""

@@ -16,15 +16,10 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hotlap.planner.eager import OWN_LAUNCHES, Traffic, is_own_batch_norm, traffic_of
 from hotlap.planner.layers import Moment
-from hotlap.planner.tallies import (
-    ROUNDED_TO,
-    is_kernel,
-    is_product,
-    moved_bytes,
-    place_of,
-    tensors_in,
-)
+from hotlap.planner.operations import PRODUCTS, is_kernel, is_product, place_of, tensors_in
+from hotlap.planner.tallies import ROUNDED_TO
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +34,10 @@ class Watched:
 
     moments: tuple[Moment, ...]
     """None where its operations depend on the batch."""
-    traffic_bytes: float
-    """Of a sample: read and written by all but products and attention, forward and backward."""
+    traffic: Traffic
+    """Of a sample: all but products and attention, forward and backward."""
+    product_flops: float
+    """Of a sample; of the gradients, those alone that are products of matrices themselves."""
     n_kernels: int
 
 
@@ -48,7 +45,8 @@ class Watched:
 class _History:
     alive: list[int] = field(default_factory=list)
     """Bytes after each operation, but for storages that are the model's own."""
-    moved: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
+    product_flops: float = 0.0
     n_kernels: int = 0
 
 
@@ -62,8 +60,13 @@ def watch(model: nn.Module, step: Callable[[int], None]) -> Watched:
         for few, many in zip(before.alive, after.alive, strict=True):
             per_sample = (many - few) / (large - small)
             moments.append(Moment(per_sample, few - per_sample * small))
-    traffic = (after.moved - before.moved) / (large - small)
-    return Watched(_outermost(moments), traffic, after.n_kernels)
+    share = 1 / (large - small)
+    return Watched(
+        _outermost(moments),
+        (after.traffic + before.traffic.times(-1)).times(share),
+        (after.product_flops - before.product_flops) * share,
+        after.n_kernels,
+    )
 
 
 def checkpointed(blocks: Sequence[nn.Module]) -> None:
@@ -110,10 +113,13 @@ def _history(run: Callable[[], None], own: Set[int]) -> _History:
                 came(tensor)
             history.alive.append(alive[0])
             if is_kernel(func, made):
-                history.n_kernels += 1
-                name = func.overloadpacket.__name__
+                name, inputs = func.overloadpacket.__name__, (args, kwargs or {})
+                history.n_kernels += 1 + OWN_LAUNCHES * is_own_batch_norm(name, inputs)
                 if not is_product(name):
-                    history.moved += moved_bytes(name, (args, kwargs or {}), made)
+                    history.traffic += traffic_of(name, inputs, made)
+                if name in PRODUCTS:
+                    products = PRODUCTS[name](tensors_in(inputs), tensors_in(made), inputs, 1)
+                    history.product_flops += sum(one.flops for one in products)
             return made
 
     with Watcher():

@@ -65,9 +65,12 @@ class Question:
         return self.gpus.memory_bytes * (1 - self.margin)
 
 
-def make_plan(asked: Question) -> Plan:
-    """The whole answer."""
-    found = _found(asked)
+def best(asked: Question) -> Prediction:
+    """The prediction that a plan is made of."""
+    return _best(asked, _found(asked))
+
+
+def _best(asked: Question, found: Found) -> Prediction:
     one = found.best
     if one is None and not found.n_tried:
         micro = f" in micro-batches of {asked.micro_batch}" if asked.micro_batch else ""
@@ -82,6 +85,13 @@ def make_plan(asked: Question) -> Plan:
             f"needs {least / 2**30:.0f} GiB a GPU, {asked.limit_bytes / 2**30:.0f} are there; more "
             "GPUs, a smaller batch or sequence would help"
         )
+    return one
+
+
+def make_plan(asked: Question) -> Plan:
+    """The whole answer."""
+    found = _found(asked)
+    one = _best(asked, found)
     fits = one.memory_bytes <= asked.limit_bytes and _fits_the_host(asked, one)
     step = _step(asked, one)
     batch = asked.training.batch
@@ -164,7 +174,7 @@ def _step(asked: Question, one: Prediction) -> Value:
 def _causes(asked: Question, one: Prediction, step: Value) -> dict[str, float]:
     if asked.rate_flops_per_s is not None:
         return {"at the given rate": step.value}
-    return causes_of(one, asked.scale)
+    return causes_of(one)
 
 
 def _rate(amount: float, step: Value) -> Value:

@@ -19,9 +19,8 @@ from hotlap.records.plan import Value
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a Run of the same model showed: measured over predicted."""
+    """What a Run of the same model showed; what it showed of time is in the calibration."""
 
-    time: float = 1.0
     memory_bytes: float = 0.0
     """More than predicted."""
     run: str = ""
@@ -60,7 +59,7 @@ def predict(
     memory = memory or training_memory(model, training, layout)
     work = work_of(model, gpus, training, layout)
     time = step_time(work, by)
-    step_s = time.total * scale.time
+    step_s = time.total
     if training.data_samples_per_s:
         step_s = max(step_s, training.batch / training.data_samples_per_s)
     return Prediction(
@@ -82,7 +81,7 @@ def interval_of(one: Prediction, by: Calibration, scale: Scale) -> Value:
     return Value(one.step_s, plain.low * factor, plain.high * factor)
 
 
-def causes_of(one: Prediction, scale: Scale) -> dict[str, float]:
+def causes_of(one: Prediction) -> dict[str, float]:
     """Seconds of a step by cause; they add up to it."""
     parts = {
         "products": one.time.products,
@@ -92,8 +91,7 @@ def causes_of(one: Prediction, scale: Scale) -> dict[str, float]:
         "host": one.time.host,
         "offload": one.time.offload,
     }
-    scaled = {name: value * scale.time for name, value in parts.items()}
     if not one.layout.offload and not one.layout.offload_activations:
-        del scaled["offload"]
-    scaled["data"] = max(0.0, one.step_s - sum(scaled.values()))
-    return scaled
+        del parts["offload"]
+    parts["data"] = max(0.0, one.step_s - sum(parts.values()))
+    return parts

@@ -1,4 +1,4 @@
-"""A Run beside a prediction: compare them, or let the Run set the scale of the prediction."""
+"""A Run beside a prediction: compare them, or let the Run calibrate the prediction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from hotlap.errors import UsageError
 from hotlap.machine.chips import find_chip
 from hotlap.planner.cluster import KINDS, Gpus
 from hotlap.planner.memory import CONTEXT_BYTES
-from hotlap.planner.plan import Question, make_plan
+from hotlap.planner.paces import paced
+from hotlap.planner.plan import Question, best, make_plan
 from hotlap.planner.predict import Scale
 from hotlap.records.plan import Plan
 from hotlap.records.run import Run
@@ -97,13 +98,12 @@ def check(asked: Question, run: Run) -> tuple[Plan, tuple[Check, ...]]:
     return plan, tuple(rows)
 
 
-def scale_by(asked: Question, run: Run) -> Scale:
-    """Measured over predicted, for a question that is like the Run but for its size."""
+def calibrated(asked: Question, run: Run) -> Question:
+    """The question with what the Run showed of memory and time; it is like it but for its size."""
     _, rows = check(asked, run)
     by_name = {row.name: row for row in rows}
     step, peak = by_name["step s"], by_name.get("peak bytes")
-    return Scale(
-        step.measured / step.predicted,
-        peak.measured - peak.predicted if peak else 0.0,
-        run.id,
-    )
+    work = best(as_measured(asked, run)).work
+    more = peak.measured - peak.predicted if peak else 0.0
+    by = paced(work, asked.by, step.measured)
+    return replace(asked, by=by, scale=Scale(more, run.id))

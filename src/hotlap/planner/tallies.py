@@ -12,7 +12,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hotlap.planner.layers import Attention, Cut, Kept, Layer, Matmul
+from hotlap.planner.eager import OWN_LAUNCHES, Traffic, is_own_batch_norm, traffic_of
+from hotlap.planner.layers import Attention, Cut, Eager, Kept, Layer, Matmul
+from hotlap.planner.operations import (
+    ATTENTION,
+    PRODUCTS,
+    is_kernel,
+    moved_bytes,
+    nbytes,
+    place_of,
+    tensors_in,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +38,7 @@ class _Part:
     n_params: int = 0
     matmuls: list[Matmul] = field(default_factory=list)
     attentions: list[Attention] = field(default_factory=list)
-    traffic_bytes: float = 0.0
-    batch_norm_bytes: float = 0.0
+    traffic: Traffic = field(default_factory=Traffic)
     n_kernels: int = 0
     kept_bytes: float = 0.0
     input_bytes: float = 0.0
@@ -106,7 +115,7 @@ class Tally:
         def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             part = self._current = self._parts[index + 1]
             tensors = tensors_in((args, kwargs))
-            part.input_bytes = max((_nbytes(t) for t in tensors), default=0) / self._batch
+            part.input_bytes = max((nbytes(t) for t in tensors), default=0) / self._batch
 
         def after(*_: Any) -> None:
             if index == len(self._blocks) - 1:
@@ -127,7 +136,7 @@ class Tally:
             self._cut, self._is_between = "none", cut == "columns"
             if cut == "rows":
                 self._current.n_sums += 1
-                self._current.sum_bytes = _nbytes(output) / self._batch
+                self._current.sum_bytes = nbytes(output) / self._batch
 
         for handle in (
             layer.register_forward_pre_hook(before),
@@ -138,7 +147,7 @@ class Tally:
     def begin_loss(self, output: torch.Tensor) -> None:
         """The model is done: what follows is the loss."""
         self._current = self._loss
-        self._output_bytes = float(_nbytes(output)) / self._batch
+        self._output_bytes = float(nbytes(output)) / self._batch
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -157,9 +166,8 @@ class Tally:
         """One kernel below autograd."""
         read, written = tensors_in(inputs), tensors_in(outputs)
         part = self._current
-        moved = moved_bytes(name, inputs, outputs) / self._batch
         if part is not self._parts[-1] and part is not self._loss:  # logits are counted apart
-            self._widest = max(self._widest, moved)
+            self._widest = max(self._widest, moved_bytes(name, inputs, outputs) / self._batch)
         if name in PRODUCTS:
             made = PRODUCTS[name](read, written, inputs, self._batch)
             part.matmuls += [replace(one, cut=self._cut) for one in made]
@@ -169,13 +177,12 @@ class Tally:
             # Backward keeps them, but they are weights in another type: no activations.
             self._seen |= {place_of(tensor) for tensor in written}
             self._alive += written
-        elif self._is_between:
-            part.traffic_cut_bytes += moved
         else:
-            part.traffic_bytes += moved
-        if BATCH_NORM in name:
-            part.batch_norm_bytes += moved
-        part.n_kernels += 1
+            traffic = traffic_of(name, inputs, outputs).times(1 / self._batch)
+            part.traffic += traffic
+            if self._is_between:
+                part.traffic_cut_bytes += traffic.moved
+        part.n_kernels += 1 + OWN_LAUNCHES * is_own_batch_norm(name, inputs)
 
     def _is_of_weights(self, read: list[Any]) -> bool:
         """A cast of weights for autocast: it does not grow with the batch, and is counted apart."""
@@ -199,22 +206,41 @@ class Tally:
         """What the operation reads and writes that needs most."""
         return self._widest
 
+    @property
+    def traffic(self) -> Traffic:
+        """Of a sample, forward, with its loss."""
+        return sum((part.traffic for part in (*self._parts, self._loss)), Traffic())
+
+    @property
+    def product_flops(self) -> float:
+        """Of a sample, forward."""
+        return sum(one.flops for part in self._parts for one in part.matmuls)
+
     def layers(self) -> list[Layer]:
         """The stem, the blocks and the head with the loss."""
-        head = self._parts[-1]
-        head.traffic_bytes += self._loss.traffic_bytes
-        head.n_kernels += self._loss.n_kernels
-        return [_layer(part) for part in self._parts]
+        *others, head = self._parts
+        whole_head = replace(
+            head,
+            traffic=head.traffic + self._loss.traffic,
+            n_kernels=head.n_kernels + self._loss.n_kernels,
+        )
+        return [_layer(part) for part in (*others, whole_head)]
+
+
+def eager_of(traffic: Traffic) -> Eager:
+    """What it costs in eager mode beside the bytes that it moves."""
+    return Eager(traffic.eager - traffic.moved, traffic.batch_norm)
 
 
 def _layer(part: _Part) -> Layer:
     kept = Kept(part.kept_bytes, part.kept_cut_bytes)
+    moved = part.traffic
     return Layer(
         part.name, part.n_params, part.n_params_cut, 0, tuple(part.matmuls), tuple(part.attentions),
-        traffic_bytes=part.traffic_bytes, traffic_cut_bytes=part.traffic_cut_bytes,
+        traffic_bytes=moved.moved - part.traffic_cut_bytes,
+        traffic_cut_bytes=part.traffic_cut_bytes, eager=eager_of(moved),
         n_kernels=part.n_kernels, kept=kept, kept_selective=kept, input_bytes=part.input_bytes,
         n_tensor_syncs=part.n_sums, sync_bytes=part.sum_bytes,
-        batch_norm_bytes=part.batch_norm_bytes,
     )  # fmt: skip
 
 
@@ -241,95 +267,6 @@ def _dispatch_mode(tally: Tally) -> Any:
             return outputs
 
     return Listener()
-
-
-def tensors_in(value: Any) -> list[Any]:
-    """All tensors among arguments or results."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (tuple, list)):
-        return [tensor for item in value for tensor in tensors_in(item)]
-    return []
-
-
-def place_of(tensor: torch.Tensor) -> int:
-    """Of its storage: the same for all views of it."""
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
-
-
-def _is_view(func: Any) -> bool:
-    """Whether nothing moves: what it returns is its input, seen otherwise."""
-    aliases = [returned.alias_info for returned in func._schema.returns]
-    return bool(aliases) and all(one is not None and not one.is_write for one in aliases)
-
-
-def is_kernel(func: Any, made: Any) -> bool:
-    """Whether an operation is worth counting: it writes something of its own."""
-    name = func.overloadpacket.__name__
-    return not _is_view(func) and name not in FREE and bool(tensors_in(made))
-
-
-def is_product(name: str) -> bool:
-    """Whether an operation multiplies matrices, forward or backward; others move bytes."""
-    return name in PRODUCTS or name == "convolution_backward" or ATTENTION in name
-
-
-def moved_bytes(name: str, inputs: Any, outputs: Any) -> int:
-    """Read and written by an operation."""
-    written = sum(map(_nbytes, tensors_in(outputs)))
-    if name in GATHERS:
-        return written
-    return written + sum(map(_nbytes, tensors_in(inputs)))
-
-
-ATTENTION = "scaled_dot_product"
-BATCH_NORM = "batch_norm"
-GATHERS = ("embedding", "embedding_dense_backward", "nll_loss_forward", "nll_loss_backward")
-"""Operations that read a few numbers of their largest input: a row a token, one for a target."""
-FREE = ("empty", "empty_like", "empty_strided", "zeros", "arange", "lift_fresh", "_unsafe_view")
-"""Operations that move nothing worth counting."""
-
-
-def _linear(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
-    """mm and addmm: the last two tensors are the factors."""
-    left, right = read[-2], read[-1]
-    return [Matmul(left.shape[0] / batch, right.shape[1], left.shape[1])]
-
-
-def _batched(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
-    left, right = read[-2], read[-1]
-    n, rows, inner = left.shape
-    return [Matmul(rows / batch, right.shape[2], inner, groups=n)]
-
-
-def _convolution(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
-    image, weight, output = read[0], read[1], written[0]
-    is_transposed, groups = inputs[0][6], inputs[0][8]
-    if is_transposed:
-        image, output = output, image
-    window = weight[0].numel()
-    channels = output.shape[1] // groups
-    rows = output.numel() // output.shape[1] / batch
-    return [
-        Matmul(rows, channels, window, groups=groups, input_elements=image.numel() / batch / groups)
-    ]
-
-
-PRODUCTS = {
-    "mm": _linear,
-    "addmm": _linear,
-    "bmm": _batched,
-    "baddbmm": _batched,
-    "convolution": _convolution,
-}
 
 
 def _attention(read: list[Any], is_causal: bool) -> Attention:

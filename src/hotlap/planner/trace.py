@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from hotlap.errors import UsageError
 from hotlap.planner.cuts import cuts_of
-from hotlap.planner.layers import Layer, Model
+from hotlap.planner.layers import Layer, Model, Recomputed
 from hotlap.planner.live import checkpointed, watch
-from hotlap.planner.tallies import Tally
+from hotlap.planner.tallies import Tally, eager_of
 from hotlap.records.codec import from_json, to_json
 
 if TYPE_CHECKING:
@@ -184,10 +184,11 @@ def _traced(request: Request, model: nn.Module) -> Model:
             parameter.grad = None
 
     plain = watch(model, step)
-    layers = (stem, *middle, head)
-    traffic = sum(layer.traffic_bytes + layer.traffic_cut_bytes for layer in layers)
-    n_kernels = sum(layer.n_kernels for layer in layers)
     checkpointed(blocks)
+    again = watch(model, step)
+    forward = tally.traffic
+    backward = plain.traffic + forward.times(-1)
+    n_kernels = sum(layer.n_kernels for layer in (stem, *middle, head))
     return Model(
         name=request.factory,
         unit="images" if request.image_size else "sequences",
@@ -205,9 +206,15 @@ def _traced(request: Request, model: nn.Module) -> Model:
         widest_bytes=tally.widest_bytes,
         is_traced=True,
         moments=plain.moments,
-        moments_recomputed=watch(model, step).moments,
-        backward_traffic=(plain.traffic_bytes - traffic) / traffic,
+        moments_recomputed=again.moments,
+        backward_traffic=backward.moved / forward.moved,
+        backward_eager=eager_of(backward),
         backward_kernels=(plain.n_kernels - n_kernels) / n_kernels,
+        recomputed=Recomputed(
+            (again.product_flops - plain.product_flops) / tally.product_flops,
+            (again.traffic.moved - plain.traffic.moved) / forward.moved,
+            (again.n_kernels - plain.n_kernels) / n_kernels,
+        ),
     )
 
 

@@ -27,8 +27,10 @@ class StepWork:
     overlaps: bool
     overlaps_tensor: bool
     is_compiled: bool
+    is_traced: bool
     generation: str
     rate: str
+    convolution_rate: str
     peak_flops_per_s: float
     model_flops: float
     """Of the whole step, on all GPUs, forward and backward without recomputation."""
@@ -36,6 +38,11 @@ class StepWork:
     """With recomputation."""
     n_gpus: int
     n_nodes: int
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether every operation is known to be a kernel of its own."""
+        return self.is_traced and not self.is_compiled
 
 
 def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> StepWork:
@@ -56,8 +63,10 @@ def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> Ste
         overlaps=training.overlaps,
         overlaps_tensor=training.overlaps_tensor,
         is_compiled=training.is_compiled,
+        is_traced=model.is_traced,
         generation=gpus.generation,
         rate=training.precision.rate,
+        convolution_rate=training.precision.convolution_rate or training.precision.rate,
         peak_flops_per_s=counter.peak,
         model_flops=3 * flops.whole * training.batch,
         hardware_flops=(3 * flops.whole + again[layout.recompute]) * training.batch,
