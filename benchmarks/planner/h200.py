@@ -6,7 +6,8 @@
 the 8, opposite in all of these, are compiled. Predictions are those of `hotlap plan`, written to a
 file before anything is measured (`--predictions FILE` takes one that was written before). About two
 minutes a model, most of them compiling. `--device cpu --tiny` tries the whole path without a GPU.
-`--other` has 24 others: other batches, checkpoints and layouts where the first have none.
+`--set 2` and `--set 3` have 24 others each: other batches, and in the second checkpoints and
+layouts where the first has none.
 `--measured FOLDER` compares with what was measured before, without a GPU.
 
 Steps follow one another as in a training, without a wait for the device in between. Calibrated is a
@@ -50,8 +51,12 @@ TINY = {
         {"n_layers": 2, "n_heads": 2, "width": 32, "vocab_size": 300, "context": 32},
     ),
 }
-BATCHES = {"resnet50": (64, 256), "vit_b16": (64, 256), "gpt2_124m": (8, 32)}
-OTHER_BATCHES = {"resnet50": (128, 384), "vit_b16": (96, 384), "gpt2_124m": (12, 48)}
+BATCHES = {
+    1: {"resnet50": (64, 256), "vit_b16": (64, 256), "gpt2_124m": (8, 32)},
+    2: {"resnet50": (128, 384), "vit_b16": (96, 384), "gpt2_124m": (12, 48)},
+    3: {"resnet50": (96, 512), "vit_b16": (48, 320), "gpt2_124m": (6, 24)},
+}
+"""By set."""
 GIB = 2**30
 WARMUP, BLOCKS, BLOCK_STEPS, MOST_S = 5, 5, 5, 6.0
 
@@ -77,31 +82,32 @@ class Case:
         return f"b{int(self.is_large)}-{self.optimizer}-{self.precision}{last}{marks}"
 
 
-COMPILED = (
-    ((True, False, True), (False, True, False)),
-    ((True, True, True), (False, False, False)),
-)
+COMPILED = {
+    1: ((True, False, True), (False, True, False)),
+    2: ((True, True, True), (False, False, False)),
+    3: ((True, True, False), (False, False, True)),
+}
 """Large, AdamW, bf16: of each set the two that are compiled."""
 
 
-def cases(model: str, tiny: bool, other: bool = False) -> list[Case]:
-    """An orthogonal array of batch, optimizer and precision, and what follows from them.
+def cases(model: str, tiny: bool, number: int = 1) -> list[Case]:
+    """Of a set: an orthogonal array of batch, optimizer and precision, and what follows from them.
 
-    The other set has other batches, and is checkpointed and channels last where this one is not.
+    The second set is checkpointed and channels last where the others are not.
     """
-    batches = OTHER_BATCHES if other else BATCHES
+    batches, is_second = BATCHES[number], number == 2
     found = []
-    for number in range(8):
-        large, adamw, bf16 = bool(number & 1), bool(number & 2), bool(number & 4)
+    for bits in range(8):
+        large, adamw, bf16 = bool(bits & 1), bool(bits & 2), bool(bits & 4)
         found.append(
             Case(
                 model,
                 (2, 4)[large] if tiny else batches[model][large],
                 "adamw" if adamw else "sgd",
                 "bf16" if bf16 else "fp32",
-                is_checkpointed=large ^ adamw ^ bf16 ^ other,
-                is_compiled=(large, adamw, bf16) in COMPILED[other],
-                is_channels_last=model == "resnet50" and (adamw == bf16) ^ other,
+                is_checkpointed=large ^ adamw ^ bf16 ^ is_second,
+                is_compiled=(large, adamw, bf16) in COMPILED[number],
+                is_channels_last=model == "resnet50" and (adamw == bf16) ^ is_second,
                 is_large=large,
             )
         )
@@ -119,7 +125,7 @@ def plan_words(case: Case, tiny: bool) -> list[str]:
     words += ["--precision", case.precision, "--optimizer", case.optimizer]
     words += ["--recompute", "full" if case.is_checkpointed else "none", "--layout", "dp=1"]
     words += ["--gpu", "h200-141gb", "--gpus", "1"]
-    words += ["--compile"] * case.is_compiled + ["--channels-last"] * case.is_channels_last
+    words += ["--compile-loss"] * case.is_compiled + ["--channels-last"] * case.is_channels_last
     return words
 
 
@@ -146,7 +152,7 @@ def predicted(case: Case, tiny: bool) -> dict[str, Any]:
 
 def measure_all(arguments: argparse.Namespace) -> None:
     """In a process of its own: one JSON line a case, also of a case that fails."""
-    for case in cases(arguments.measure, arguments.tiny, arguments.other):
+    for case in cases(arguments.measure, arguments.tiny, arguments.set):
         if case.name not in arguments.names:
             continue
         try:
@@ -225,18 +231,21 @@ def _step(case: Case, device: str, tiny: bool) -> Any:
     optimizer = kinds[case.optimizer](model.parameters(), lr=1e-4)
     is_mixed = case.precision == "bf16"
 
-    def loss_of(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(model(inputs).flatten(0, -2), targets)
+    def loss_of(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        output = model(inputs)
+        return F.cross_entropy(output.flatten(0, -2), targets), output
 
-    # As the reference trainer does: what is compiled is the model with its loss.
-    run = torch.compile(loss_of) if case.is_compiled else loss_of
+    # As the reference trainer does: what is compiled is the model with its loss, and nothing else
+    # comes out of it. A plain loop holds its output until the next one.
+    run = torch.compile(lambda *batch: (loss_of(*batch)[0], None)) if case.is_compiled else loss_of
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
-            loss = run(inputs, targets)
+            loss, output = run(inputs, targets)
         loss.backward()
         optimizer.step()
+        del output
 
     return step
 
@@ -255,13 +264,13 @@ def _batch(case: Case, device: str, tiny: bool) -> tuple[Any, Any]:
 
 def measure_model(model: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """All its cases; a process that dies takes one of them, and another goes on behind it."""
-    wanted = [case.name for case in cases(model, arguments.tiny, arguments.other)]
+    wanted = [case.name for case in cases(model, arguments.tiny, arguments.set)]
     found: dict[str, dict[str, Any]] = {}
     while len(found) < len(wanted):
         left = [name for name in wanted if name not in found]
         words = [sys.executable, __file__, "--measure", model, "--names", *left]
         words += ["--device", arguments.device]
-        words += ["--tiny"] * arguments.tiny + ["--other"] * arguments.other
+        words += ["--set", str(arguments.set), *["--tiny"] * arguments.tiny]
         print(f"measuring {model}: {len(left)} cases", file=sys.stderr, flush=True)
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=900)
         for line in done.stdout.splitlines():
@@ -349,7 +358,7 @@ def main() -> None:
     parser.add_argument("--predict", action="store_true", help="write predictions, measure nothing")
     parser.add_argument("--measured", type=Path, metavar="FOLDER", help="of measurements: compare")
     parser.add_argument("--only-measure", action="store_true", help="compare nothing")
-    parser.add_argument("--other", action="store_true", help="the other 24 trainings")
+    parser.add_argument("--set", type=int, choices=sorted(BATCHES), default=1, help="of trainings")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="small models, for a try without a GPU")
     parser.add_argument("--jobs", type=int, default=8, help="predictions at a time")
@@ -373,7 +382,7 @@ def main() -> None:
             arguments.to.with_name(file).write_text(json.dumps(truths, indent=1) + "\n")
         if arguments.only_measure:
             continue
-        every = cases(model, arguments.tiny, arguments.other)
+        every = cases(model, arguments.tiny, arguments.set)
         lines += table(model, guesses[model], truths, every, arguments.tiny)
         print("\n".join(lines[-13:]), flush=True)
     if arguments.write:
@@ -385,7 +394,7 @@ def predictions(models: tuple[str, ...], arguments: argparse.Namespace) -> dict[
     if arguments.predictions:
         found: dict[str, Any] = json.loads(arguments.predictions.read_text())
         return found
-    every = [case for model in models for case in cases(model, arguments.tiny, arguments.other)]
+    every = [case for model in models for case in cases(model, arguments.tiny, arguments.set)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         made = list(pool.map(lambda case: predicted(case, arguments.tiny), every))
     guesses: dict[str, Any] = {model: {} for model in models}

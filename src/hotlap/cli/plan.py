@@ -156,6 +156,7 @@ def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
 
 def question_of(arguments: argparse.Namespace) -> tuple[Question, Source]:
     """What the command line asks, with its model."""
+    arguments.compile |= arguments.compile_loss
     site = site_of(arguments)
     gpus = site.gpus
     precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")
@@ -171,6 +172,7 @@ def question_of(arguments: argparse.Namespace) -> tuple[Question, Source]:
         overlaps=not arguments.no_overlap,
         overlaps_tensor=arguments.overlap_tensor,
         is_compiled=arguments.compile,
+        is_loss_compiled=arguments.compile_loss,
         is_channels_last=arguments.channels_last,
         is_fused=arguments.fused,
         data_samples_per_s=arguments.data_rate,
@@ -262,6 +264,12 @@ def _written(arguments: argparse.Namespace, model: Model) -> str:
     return ", ".join(parts)
 
 
+def _compiled(arguments: argparse.Namespace) -> str:
+    if not arguments.compile:
+        return "eager"
+    return "compiled with its loss" if arguments.compile_loss else "compiled"
+
+
 def _assumptions(
     arguments: argparse.Namespace, model: Model, money: Money, gpus: Gpus
 ) -> list[str]:
@@ -269,7 +277,7 @@ def _assumptions(
         lines = ["activations and step time are not known from --params alone"]
     else:
         lines = [
-            f"{arguments.attention} attention, {'compiled' if arguments.compile else 'eager'}, "
+            f"{arguments.attention} attention, {_compiled(arguments)}, "
             f"communication {'waits' if arguments.no_overlap else 'overlaps with computing'}, "
             f"tensor parallel sums {'too' if arguments.overlap_tensor else 'do not'}"
             + (f", {arguments.gate} gates" if not model.is_traced and model.is_gated else ""),

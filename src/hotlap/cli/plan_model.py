@@ -115,6 +115,7 @@ def _traced(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, 
             autocast,
             is_pure,
             attention_is_causal=bool(arguments.seq),
+            reorders_images=not (arguments.channels_last or arguments.compile),
         )
     )
     source = Source(

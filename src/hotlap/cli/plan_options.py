@@ -112,7 +112,12 @@ def _training_options(parser: argparse.ArgumentParser) -> None:
         default="fused",
         help="a gated layer's kernel: plain torch, fused, or lean: its product computed again",
     )
-    group.add_argument("--compile", action="store_true", help="torch.compile")
+    group.add_argument("--compile", action="store_true", help="torch.compile(model)")
+    group.add_argument(
+        "--compile-loss",
+        action="store_true",
+        help="the loss along with the model, as hotlap train does",
+    )
     group.add_argument(
         "--channels-last", action="store_true", help="images lie so in memory, in eager mode too"
     )

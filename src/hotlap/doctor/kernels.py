@@ -85,9 +85,10 @@ class Kernels:
         """The one operation, with all its kernels, that takes so much of the step; if any does.
 
         One that is neither product, copy, exchange nor update, and not one of many of its kind.
+        Norms are none either: a compiler fuses them with what stands around them.
         """
         for op in self.rank.top:
-            if op.kind in (*PRODUCTS, "copy", "collective") or is_update(op):
+            if op.kind in (*PRODUCTS, "norm", "copy", "collective") or is_update(op):
                 continue
             alike = [o for o in self.top(op.kind) if o.operator == op.operator]
             seconds = sum(one.seconds for one in alike)

@@ -22,11 +22,11 @@ def _vendors() -> dict[str, float]:
 
 
 def _attention() -> dict[str, float]:
-    return {"ampere": 0.30, "hopper": 0.173, "h200": 0.24}
+    return {"ampere": 0.30, "hopper": 0.173, "h200": 0.26}
 
 
 def _convolutions() -> dict[str, float]:
-    return {"16bit": 0.79, "fp8": 0.79, "tf32": 0.66, "fp32": 0.79}
+    return {"16bit": 0.91, "fp8": 0.91, "tf32": 0.79, "fp32": 0.91}
 
 
 def _streams() -> dict[str, float]:

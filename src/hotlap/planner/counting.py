@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hotlap.planner.cluster import Gpus
 from hotlap.planner.layer_counting import Cut, layer_counter
@@ -187,8 +187,10 @@ class Counter:
 
     def _recomputed(self, stage: Stage) -> Recomputed:
         """Of a stage's forward; where no trace told, all but the output layer."""
-        if self._model.recomputed is not None:
-            return self._model.recomputed
+        traced = self._model.recomputed
+        if traced is not None:
+            # A compiler computes what is bound by bandwidth again inside the kernels of backward.
+            return replace(traced, traffic=0.0) if self._training.is_compiled else traced
         total = sum(layer.flops * n for layer, n in stage.layers)
         ends = self._model.head.flops if stage.is_last else 0.0
         blocks = 1.0 - ends / total if total else 1.0

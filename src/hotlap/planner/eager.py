@@ -38,7 +38,7 @@ SLOW = {
 """By name."""
 SUMS_FIRST, SUMS_FIRST_BACKWARD = 3 / 2, 5 / 3
 """A norm over the batch reads what it normalises twice, in backward its gradient as well."""
-CUDNN_BATCH_NORM = 1.15
+CUDNN_BATCH_NORM = 1.05
 OWN_BATCH_NORM, OWN_BATCH_NORM_BACKWARD = 3.0, 1.45
 """Torch's own, which it takes for bf16, where channels lie last."""
 OWN_LAUNCHES = 1

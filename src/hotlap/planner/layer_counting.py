@@ -22,6 +22,9 @@ COMPILED_LOSS = 0.5
 """The same of a loss over many classes: the logits are read in 16 bits, and no copy is written."""
 CHANNELS_FIRST = 2.3
 """Times as long as with channels last, for torch's own norms over a batch."""
+CHANNELS_FIRST_16BIT = 1.33
+"""The same of convolutions in 16 bits, whose kernels for that order are not as good: beside what it
+takes to bring images into the other one."""
 FP32_ATTENTION = 0.5
 """Of its time in fp32, which no tensor core computes: it loses less to its scores than the kernels
 of tensor cores do."""
@@ -93,6 +96,9 @@ class LayerCounter:
         self._attention_peak = peak_flops_per_s(gpus.chip, other)
         self._bandwidth = gpus.chip.bandwidth_bytes_per_s
         self.is_fused = all(a.is_fused for layer, _ in model.groups() for a in layer.attentions)
+        is_in_order = training.is_channels_last or training.is_compiled
+        is_16bit = self._precision.element_bytes == 2
+        self._order = CHANNELS_FIRST_16BIT if is_16bit and not is_in_order else 1.0
         self.backward_traffic = self._backward_traffic()
         self._forward: dict[Layer, LayerWork] = {}
         self._backward: dict[Layer, LayerWork] = {}
@@ -102,7 +108,7 @@ class LayerCounter:
         if layer not in self._forward:
             self._forward[layer] = LayerWork(
                 sum(self._product_s(one) for one in _plain(layer)),
-                sum(self._product_s(one) for one in _convolutions(layer)),
+                self._order * sum(self._product_s(one) for one in _convolutions(layer)),
                 self._attention_s(layer),
                 self._stream_s(layer),
             )
@@ -113,7 +119,7 @@ class LayerCounter:
         if layer not in self._backward:
             self._backward[layer] = LayerWork(
                 sum(self._product_backward_s(one) for one in _plain(layer)),
-                sum(self._product_backward_s(one) for one in _convolutions(layer)),
+                self._order * sum(self._product_backward_s(one) for one in _convolutions(layer)),
                 self._attention_s(layer),
                 0.0,
             )
@@ -189,13 +195,20 @@ class LayerCounter:
         cut = self._cut
         moved = layer.traffic_bytes / cut.sequence + layer.traffic_cut_bytes / cut.tp
         if self._training.is_compiled and self._model.is_traced:
-            moved *= COMPILED_LOSS if layer is self._model.head else COMPILED_TRAFFIC
+            moved = self._compiled_bytes(layer, moved)
         else:
             moved += self._eager_bytes(layer.eager)
         moved += sum(map(self._transposed_bytes, _convolutions(layer)))
         if self._precision.rate == "fp8":
             moved += sum(one.rows * one.k for one in layer.matmuls) * FP8_CAST_BYTES / cut.tp
         return moved * self._training.micro_batch / cut.cp / self._bandwidth
+
+    def _compiled_bytes(self, layer: Layer, moved: float) -> float:
+        if layer is not self._model.head:
+            return moved * COMPILED_TRAFFIC
+        if self._training.is_loss_compiled:
+            return moved * COMPILED_LOSS
+        return moved + self._eager_bytes(layer.eager)
 
     def _eager_bytes(self, eager: Eager) -> float:
         slower = 1.0 if self._training.is_channels_last else CHANNELS_FIRST

@@ -198,6 +198,8 @@ class Model:
     """Launched backward for each one forward."""
     recomputed: Recomputed | None = None
     """Of a traced model."""
+    output_bytes: float = 0.0
+    """Of a traced model and a sample: the logits alone."""
     sharded: Model | None = None
     """The same as FSDP computes it, where that differs: it casts all there is to 16 bits, where
     autocast leaves the residual stream in fp32."""

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from hotlap.planner.eager import OWN_LAUNCHES, Traffic, is_own_batch_norm, traffic_of
 from hotlap.planner.layers import Moment
-from hotlap.planner.operations import PRODUCTS, is_kernel, is_product, place_of, tensors_in
+from hotlap.planner.operations import (
+    PRODUCTS,
+    is_kernel,
+    is_product,
+    place_of,
+    reordered_bytes,
+    tensors_in,
+)
 from hotlap.planner.tallies import ROUNDED_TO
 
 if TYPE_CHECKING:
@@ -50,11 +57,14 @@ class _History:
     n_kernels: int = 0
 
 
-def watch(model: nn.Module, step: Callable[[int], None]) -> Watched:
+def watch(model: nn.Module, step: Callable[[int], None], reorders_images: bool = False) -> Watched:
     """A step that is run for a batch of this size."""
     small, large = BATCHES
     own = {place_of(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    before, after = (_history(lambda n=n: step(n), own) for n in BATCHES)  # type: ignore[misc]
+    before, after = (
+        _history(lambda n=n: step(n), own, reorders_images)  # type: ignore[misc]
+        for n in BATCHES
+    )
     moments = []
     if len(before.alive) == len(after.alive):
         for few, many in zip(before.alive, after.alive, strict=True):
@@ -86,7 +96,7 @@ def checkpointed(blocks: Sequence[nn.Module]) -> None:
         block.forward = wrap(block.forward)
 
 
-def _history(run: Callable[[], None], own: Set[int]) -> _History:
+def _history(run: Callable[[], None], own: Set[int], reorders_images: bool) -> _History:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     sizes: dict[int, int] = {}
@@ -111,9 +121,10 @@ def _history(run: Callable[[], None], own: Set[int]) -> _History:
             made = func(*args, **(kwargs or {}))
             for tensor in tensors_in(made):
                 came(tensor)
-            history.alive.append(alive[0])
+            name, inputs = func.overloadpacket.__name__, (args, kwargs or {})
+            copies = reordered_bytes(name, inputs, made) if reorders_images else 0
+            history.alive.append(alive[0] + copies)
             if is_kernel(func, made):
-                name, inputs = func.overloadpacket.__name__, (args, kwargs or {})
                 history.n_kernels += 1 + OWN_LAUNCHES * is_own_batch_norm(name, inputs)
                 if not is_product(name):
                     history.traffic += traffic_of(name, inputs, made)

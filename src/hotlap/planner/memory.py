@@ -98,7 +98,8 @@ def _training_rank(stage: Stage, model: Model, training: Training, layout: Layou
     if moments:
         parts["buffers"] += WORKSPACE_BYTES
         parts["buffers"] += CONVOLUTION_WORKSPACE_BYTES if model.has_convolutions else 0
-        _at_the_worst(parts, moments, training, layout)
+        fused = (model.logits_bytes - logits_bytes(model, training)) * training.micro_batch
+        _at_the_worst(parts, moments, training, layout, fused)
     return _rounded(parts)
 
 
@@ -111,21 +112,26 @@ def _moments(model: Model, layout: Layout) -> tuple[Moment, ...]:
 
 
 def _at_the_worst(
-    parts: dict[str, float], moments: tuple[Moment, ...], training: Training, layout: Layout
+    parts: dict[str, float],
+    moments: tuple[Moment, ...],
+    training: Training,
+    layout: Layout,
+    fused: float,
 ) -> None:
     """Put what was seen alive in the place of what is kept for backward.
 
-    Where gradients lie in memory from step to step (sums over several backwards, buckets, shards,
-    Megatron's buffers) all of them meet the most activations. Else they come while these go, and
-    the update, when activations are gone, may need more.
+    `fused` of it is not there where the loss is compiled. Where gradients lie in memory from step
+    to step (sums over several backwards, buckets, shards, Megatron's buffers) all of them meet the
+    most activations. Else they come while these go, and the update, when activations are gone, may
+    need more.
     """
     b = training.micro_batch
     n_micro = training.batch // (layout.n_data * b)
     if n_micro > 1 or layout.n_data > 1 or training.precision.master_bytes:
-        seen = moments[-1].per_sample_bytes * b
+        seen = moments[-1].per_sample_bytes * b - fused
     else:
         worst = max(moments, key=lambda one: one.per_sample_bytes * b + one.fixed_bytes)
-        seen = worst.per_sample_bytes * b
+        seen = worst.per_sample_bytes * b - fused
         casts = min(parts["unsharded"], worst.fixed_bytes)
         n_weights = parts["weights"] / training.precision.weight_bytes
         update = parts["gradients"] + n_weights * training.optimizer.temporary_bytes
@@ -185,8 +191,14 @@ def _activations(
         total += max(layer_kept(layer, plain, b) for layer, _ in stage.blocks)
     total += sum(layer_kept(layer, plain, b) for layer in stage.ends)
     b_logits = b / layout.cp / _vocab_cut(model, layout)
-    logits = model.logits_bytes * b_logits if stage.is_last else 0.0
+    logits = logits_bytes(model, training) * b_logits if stage.is_last else 0.0
     return total, logits
+
+
+def logits_bytes(model: Model, training: Training) -> float:
+    """Of a sample; of a loss that is compiled with its model, the output and its gradient."""
+    fuses_loss = training.is_loss_compiled and model.is_traced
+    return 2 * model.output_bytes if fuses_loss else model.logits_bytes
 
 
 def _vocab_cut(model: Model, layout: Layout) -> int:

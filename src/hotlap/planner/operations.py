@@ -57,6 +57,16 @@ def is_product(name: str) -> bool:
     return name in PRODUCTS or name == "convolution_backward" or ATTENTION in name
 
 
+def reordered_bytes(name: str, inputs: Any, outputs: Any) -> int:
+    """Copies of its two images that a convolution holds where it needs them in another order."""
+    if name not in ("convolution", "convolution_backward"):
+        return 0
+    read = tensors_in(inputs)
+    # Forward takes an image and weights, backward the gradient of the output before them.
+    image, other = (read[0], tensors_in(outputs)[0]) if name == "convolution" else read[:2]
+    return nbytes(image) + nbytes(other)
+
+
 def moved_bytes(name: str, inputs: Any, outputs: Any) -> int:
     """Read and written by an operation."""
     written = sum(map(nbytes, tensors_in(outputs)))

@@ -74,7 +74,7 @@ class Tally:
         self._seen = set(self._own)
         self._alive: list[Any] = []
         self._stack = ExitStack()
-        self._output_bytes = self._widest = 0.0
+        self.output_bytes = self._widest = 0.0
         self._count_parameters()
 
     def _count_parameters(self) -> None:
@@ -147,7 +147,7 @@ class Tally:
     def begin_loss(self, output: torch.Tensor) -> None:
         """The model is done: what follows is the loss."""
         self._current = self._loss
-        self._output_bytes = float(nbytes(output)) / self._batch
+        self.output_bytes = float(nbytes(output)) / self._batch
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -194,12 +194,12 @@ class Tally:
 
         These are two of the output's type, or under autocast one in fp32.
         """
-        return self.logits_evaluated_bytes + 2 * self._output_bytes
+        return self.logits_evaluated_bytes + 2 * self.output_bytes
 
     @property
     def logits_evaluated_bytes(self) -> float:
         """The same without gradients."""
-        return self._output_bytes + self._loss.kept_bytes
+        return self.output_bytes + self._loss.kept_bytes
 
     @property
     def widest_bytes(self) -> float:

@@ -50,6 +50,8 @@ class Request:
     """'bf16', 'fp16', or empty."""
     pure_16bit: bool
     attention_is_causal: bool
+    reorders_images: bool = False
+    """Convolutions of a GPU copy images that do not lie with their channels last."""
 
 
 def main() -> None:
@@ -183,9 +185,9 @@ def _traced(request: Request, model: nn.Module) -> Model:
         for parameter in model.parameters():
             parameter.grad = None
 
-    plain = watch(model, step)
+    plain = watch(model, step, request.reorders_images)
     checkpointed(blocks)
-    again = watch(model, step)
+    again = watch(model, step, request.reorders_images)
     forward = tally.traffic
     backward = plain.traffic + forward.times(-1)
     n_kernels = sum(layer.n_kernels for layer in (stem, *middle, head))
@@ -196,6 +198,7 @@ def _traced(request: Request, model: nn.Module) -> Model:
         stem=stem,
         blocks=tuple(middle),
         head=head,
+        output_bytes=tally.output_bytes,
         logits_bytes=tally.logits_bytes,
         logits_evaluated_bytes=tally.logits_evaluated_bytes,
         tied_params=0,

@@ -29,6 +29,8 @@ class Training:
     overlaps_tensor: bool = False
     """Tensor parallel sums travel while the product before or after them goes on, in pieces."""
     is_compiled: bool = False
+    is_loss_compiled: bool = False
+    """Along with the model, as one program."""
     is_channels_last: bool = False
     """Of images in eager mode; compiled convolutions are laid out so in any case."""
     is_fused: bool = False

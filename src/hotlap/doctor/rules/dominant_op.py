@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from hotlap.doctor.cure import percent, without
 from hotlap.doctor.kernels import Kernels, lines, told
-from hotlap.doctor.model import is_channels_first
 from hotlap.doctor.rule import profile_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
@@ -19,10 +18,10 @@ NAME = "dominant_op"
 
 
 def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[Finding]:
-    """The costliest of those that are neither products, copies, exchanges nor updates."""
+    """The costliest of those that are neither products, norms, copies, exchanges nor updates."""
     op = kernels.dominant(limits.least_dominant_share)
-    if op is None or (op.kind == "norm" and is_channels_first(training, limits)):
-        return  # norms between convolutions are slow in that memory order, which has its own rule
+    if op is None:
+        return
     share, where = kernels.share(op.seconds), lines(op.sites)
     calls = f"{op.calls:.3g} kernels" if kernels.is_on_device else f"called {op.calls:.3g} times"
     yield Finding(

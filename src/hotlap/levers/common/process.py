@@ -263,8 +263,7 @@ class Process:
             ],
             "is_compiled": module._compiled_call_impl is not None or "OptimizedModule" in kinds,
             "is_ddp": "DistributedDataParallel" in kinds,
-            "is_channels_last": bool(convolutions)
-            and all(p.is_contiguous(memory_format=torch.channels_last) for p in convolutions),
+            "is_channels_last": bool(convolutions) and is_channels_last(torch, convolutions),
             "in_autocast": torch.is_autocast_enabled(_device_type(torch, module, tensors)),
         }
 
@@ -328,6 +327,20 @@ class Process:
 def _is_an_optimizer(kind: Any, base: type) -> bool:
     is_derived = isinstance(kind, type) and issubclass(kind, base) and kind is not base
     return is_derived and "__init__" in vars(kind)
+
+
+def is_channels_last(torch: Any, weights: list[Any]) -> bool:
+    """Whether convolutions have their channels innermost, by their weights.
+
+    Those of one input channel or one pixel are in both orders at once, as torch has it: where there
+    are no others, the strides tell that only a change of order gives them.
+    """
+    last = torch.channels_last
+    telling = [one for one in weights if not one.is_contiguous()]
+    plain = [one for one in weights if not one.is_contiguous(memory_format=last)]
+    if telling or plain:
+        return not plain
+    return all(one.stride(1) == 1 and one.stride(3) == one.shape[1] for one in weights)
 
 
 def _device_type(torch: Any, module: Any, tensors: list[Any]) -> str:
