@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_cases import CASES, TO_BE_RECORDED, GpuCase
+from gpu_cases import CASES, GpuCase
 from gpu_records import GpuRecords
 from record_on_gpu import text_of
 
@@ -24,11 +24,8 @@ from hotlap.records.finding import Diagnosis, Finding
 from hotlap.report.doctor import render_diagnosis
 from hotlap.report.profile import render_profile
 
-RECORDED = tuple(case for case in CASES if case.name not in TO_BE_RECORDED)
 BY_NAME = {case.name: case for case in CASES}
-MENDED = tuple(
-    case for case in RECORDED if case.mended and case.rules and case.mended not in TO_BE_RECORDED
-)
+MENDED = tuple(case for case in CASES if case.mended and case.rules)
 
 
 BATCH_BYTES = 16 * 1024 * (256 * 4 + 8)
@@ -39,7 +36,7 @@ def named(case: GpuCase) -> str:
     return case.name
 
 
-each_case = pytest.mark.parametrize("case", RECORDED, ids=named)
+each_case = pytest.mark.parametrize("case", CASES, ids=named)
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +71,8 @@ def limits(records: GpuRecords, name: str) -> dict[str, float]:
 # Which rules fire ---------------------------------------------------------------------------------
 
 
-def test_what_is_not_recorded_yet_is_named(records: GpuRecords) -> None:
-    assert {case.name for case in RECORDED} == records.names
-    assert set(TO_BE_RECORDED) <= set(BY_NAME)
+def test_every_case_is_recorded(records: GpuRecords) -> None:
+    assert {case.name for case in CASES} == records.names
 
 
 @each_case
@@ -99,11 +95,9 @@ def test_the_rules_of_a_case_fire_and_no_others(records: GpuRecords, case: GpuCa
 
 def test_rules_on_kernels_that_no_record_shows_are_few() -> None:
     """One needs several ranks, each with a GPU: hand-made traces have to do."""
-    shown = {rule for case in RECORDED for rule in case.rules}
+    shown = {rule for case in CASES for rule in case.rules}
     looking = {rule.name for rule in RULES if "profile" in rule.needs}
-    unshown = {"exposed_communication"}
-    to_be_shown = {rule for name in TO_BE_RECORDED for rule in BY_NAME[name].rules}
-    assert looking - shown == unshown | (looking & to_be_shown)
+    assert looking - shown == {"exposed_communication"}
 
 
 # Gains --------------------------------------------------------------------------------------------

@@ -356,3 +356,27 @@ def test_values_and_arguments_survive_json() -> None:
     values = {lever.name: lever.values(workload()) for lever in (one.LEVER for one in OURS)}
     assert all(isinstance(value, str) for each in values.values() for value in each)
     assert json.dumps(values)
+
+
+def test_weights_that_lie_in_both_orders_are_channels_last_only_if_they_were_put_so() -> None:
+    import torch
+    from torch import nn
+
+    from hotlap.levers.common.process import is_channels_last
+
+    def weights(*convolutions: nn.Module, last: bool) -> list[Any]:
+        model = nn.Sequential(*convolutions)
+        if last:
+            model.to(memory_format=torch.channels_last)
+        return [one for one in model.parameters() if one.dim() == 4]
+
+    depthwise, pointwise = nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 16, 1)
+    usual = nn.Conv2d(3, 8, 3)
+    for some in ((depthwise,), (pointwise,), (depthwise, pointwise), (usual, depthwise, pointwise)):
+        assert not is_channels_last(torch, weights(*some, last=False))
+    for some in ((depthwise,), (pointwise,), (depthwise, pointwise), (usual, depthwise, pointwise)):
+        assert is_channels_last(torch, weights(*some, last=True))
+    # One that was made so by hand, beside those that nothing had to be done for.
+    usual.weight.data = usual.weight.data.contiguous(memory_format=torch.channels_last)
+    others = weights(nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 16, 1), last=False)
+    assert is_channels_last(torch, [usual.weight, *others])
