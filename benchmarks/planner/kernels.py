@@ -5,8 +5,8 @@
 
 The first runs some steps of the trainings of `h200.py` under torch's profiler (a few seconds each,
 a minute where one is compiled) and keeps kernels and operators with their shapes, a line a
-training. The second makes a table of it, without a GPU: products and convolutions, attention, and all else,
-which is bound by bandwidth. What single kinds of kernels reach of the bandwidth, which
+training. The second makes a table of it, without a GPU: products and convolutions, attention, and
+all else, which is bound by bandwidth. What single kinds of kernels reach of the bandwidth, which
 `hotlap.planner.eager` has a number for each of, is the operators' bytes over their seconds.
 """
 
@@ -115,9 +115,8 @@ def planned(case: h200.Case) -> dict[str, float]:
 def rows(lines: list[str]) -> Iterator[str]:
     """Of the table."""
     heads = ["training", "step ms", "its host"]
-    heads += [
-        word for kind in ("multiplying", "attention", "all else") for word in (kind, "planned")
-    ]
+    for kind in ("multiplying", "attention", "all else"):
+        heads += [kind, "planned"]
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for line in lines:

@@ -17,11 +17,16 @@ from hotlap.errors import UsageError
 from hotlap.models.gpt import GPT
 from hotlap.models.resnet import resnet18
 from hotlap.models.vit import ViT
+from hotlap.planner.calibration import Calibration
+from hotlap.planner.cluster import Gpus
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout, refusal
+from hotlap.planner.step import step_time
 from hotlap.planner.trace import Request, trace
 from hotlap.planner.tracing import traced
+from hotlap.planner.training import Training
 from hotlap.planner.transformer import Arithmetic, TransformerSizes, transformer
+from hotlap.planner.work import work_of
 from hotlap.records.codec import to_json
 
 HERE = Path(__file__).parent
@@ -105,6 +110,16 @@ def test_launches_and_bytes_of_a_backward_are_those_counted_by_hand() -> None:
     assert model.backward_kernels == pytest.approx(7 / 5)
     # Bytes of a sample: relu 64, log_softmax 32; nll_loss 16, log_softmax 48, relu 96.
     assert model.backward_traffic == pytest.approx(160 / 96, rel=0.08)
+
+
+def test_a_model_without_a_product_is_planned_too() -> None:
+    model = trace(request("models_to_trace:without_products"))
+    assert model.flops == 0
+    assert model.recomputed is not None
+    assert model.recomputed.products == 0
+    gpus, layout = Gpus("h200-141gb", 1, 1, 0.0), Layout(recompute="full")
+    work = work_of(model, gpus, Training(8, 8, "bf16", "sgd"), layout)
+    assert step_time(work, Calibration()).total > 0
 
 
 def test_an_encoder_decoder_and_a_mixture_of_experts_are_traced() -> None:

@@ -214,7 +214,8 @@ def _traced(request: Request, model: nn.Module) -> Model:
         backward_eager=eager_of(backward),
         backward_kernels=(plain.n_kernels - n_kernels) / n_kernels,
         recomputed=Recomputed(
-            (again.product_flops - plain.product_flops) / tally.product_flops,
+            # A model may have no product at all.
+            (again.product_flops - plain.product_flops) / (tally.product_flops or 1.0),
             (again.traffic.moved - plain.traffic.moved) / forward.moved,
             (again.n_kernels - plain.n_kernels) / n_kernels,
         ),
