@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hotlap.errors import UsageError
 from hotlap.machine.chips import find_chip
+from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import KINDS, Gpus
 from hotlap.planner.memory import CONTEXT_BYTES
 from hotlap.planner.paces import paced
@@ -106,4 +107,18 @@ def calibrated(asked: Question, run: Run) -> Question:
     work = best(as_measured(asked, run)).work
     more = peak.measured - peak.predicted if peak else 0.0
     by = paced(work, asked.by, step.measured)
-    return replace(asked, by=by, scale=Scale(more, run.id))
+    said = f"Run {run.id}: {_said_of(by)}"
+    return replace(asked, by=by, scale=Scale(more, run.id), assumptions=(*asked.assumptions, said))
+
+
+def _said_of(by: Calibration) -> str:
+    if by.gpu_pace == by.host_pace:
+        return f"GPU and host take {by.gpu_pace:.2f} times as long as planned"
+    if by.host_pace == 1.0:
+        return (
+            f"the GPU takes {by.gpu_pace:.2f} times as long as planned; of its host it says nothing"
+        )
+    return (
+        f"its step waits for the host, which takes {by.host_pace:.2f} times as long as planned; of "
+        "the GPU it says nothing"
+    )
