@@ -8,6 +8,7 @@ import pytest
 
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import Gpus
+from hotlap.planner.intervals import step_interval
 from hotlap.planner.layout import Layout
 from hotlap.planner.paces import paced
 from hotlap.planner.step import step_time
@@ -58,3 +59,16 @@ def test_paces_scale_all_of_a_step() -> None:
     slower = replace(BY, gpu_pace=2.0, host_pace=2.0)
     for batch in (1, 8, 64):
         assert seconds(batch, slower) == pytest.approx(2 * seconds(batch, BY), rel=1e-9)
+
+
+def test_a_run_makes_surer_what_it_speaks_of() -> None:
+    def width(batch: int, by: Calibration) -> float:
+        interval = step_interval(work(batch), by)
+        return interval.high / interval.low
+
+    of_the_gpu = paced(work(64), BY, 1.3 * seconds(64, BY))
+    of_the_host = paced(work(1), BY, 2 * seconds(1, BY))
+    assert width(64, of_the_gpu) < 1.2 < width(64, BY)
+    assert width(1, of_the_host) < 1.25 < width(1, BY)
+    assert width(64, of_the_host) == pytest.approx(width(64, BY), rel=0.02)
+    assert width(1, of_the_gpu) == pytest.approx(width(1, BY), rel=0.02)

@@ -48,27 +48,35 @@ root of the mean square of their biases), which is another program on another ne
 UNMEASURED = 0.20
 """More, for a generation of GPUs that no measurement was of."""
 CALIBRATED = 0.35
-"""Of all that is left, where a Run of the same model on the same GPUs set the scale."""
+"""Of all that is left, where a Run of the same model on the same GPUs set the pace."""
+OF_THE_HOST = ("kernel_s", "step_s")
+"""Numbers of the host; the others are the GPU's, and the links' that it waits for."""
 MEMORY = 0.06
 """Of memory."""
 
 
-def step_interval(work: StepWork, by: Calibration, is_calibrated: bool = False) -> Value:
-    """Seconds of a step with its 90 % interval."""
-    value = step_time(work, by).total
+def step_interval(work: StepWork, by: Calibration) -> Value:
+    """Seconds of a step with its 90 % interval.
+
+    A Run that set the pace of the host makes the host's numbers surer, and no others.
+    """
+    time = step_time(work, by)
+    value = time.total
+    gpu, host = (CALIBRATED if pace != 1.0 else 1.0 for pace in (by.gpu_pace, by.host_pace))
     both = [WHOLE]
     if work.n_nodes > 1:
         both.append(SEVERAL_NODES)
     if work.generation not in by.product_reach:
         both.append(UNMEASURED)
-    ups = [log(1 + one) for one in both]
+    whole = host if time.host > value / 2 else gpu
+    ups = [whole * log(1 + one) for one in both]
     downs = list(ups)
     for name, unsure in UNSURE.items():
+        share = host if name in OF_THE_HOST else gpu
         changes = [log(step_time(work, _moved(by, name, f)).total / value) for f in _both(unsure)]
-        ups.append(max(0.0, *changes))
-        downs.append(max(0.0, *(-change for change in changes)))
-    share = CALIBRATED if is_calibrated else 1.0
-    up, down = (share * sqrt(sum(one**2 for one in some)) for some in (ups, downs))
+        ups.append(share * max(0.0, *changes))
+        downs.append(share * max(0.0, *(-change for change in changes)))
+    up, down = (sqrt(sum(one**2 for one in some)) for some in (ups, downs))
     return Value(value, value * exp(-down), value * exp(up))
 
 

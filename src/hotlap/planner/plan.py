@@ -166,7 +166,7 @@ def _found(asked: Question) -> Found:
 
 def _step(asked: Question, one: Prediction) -> Value:
     if asked.rate_flops_per_s is None:
-        return interval_of(one, asked.by, asked.scale)
+        return interval_of(one, asked.by)
     seconds = one.work.hardware_flops / (asked.gpus.n * asked.rate_flops_per_s)
     return Value(seconds, seconds, seconds)
 

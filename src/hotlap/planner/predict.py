@@ -74,9 +74,9 @@ def predict(
     )
 
 
-def interval_of(one: Prediction, by: Calibration, scale: Scale) -> Value:
+def interval_of(one: Prediction, by: Calibration) -> Value:
     """Of its step."""
-    plain = step_interval(one.work, by, scale.is_measured)
+    plain = step_interval(one.work, by)
     factor = one.step_s / plain.value
     return Value(one.step_s, plain.low * factor, plain.high * factor)
 

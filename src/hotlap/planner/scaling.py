@@ -35,8 +35,7 @@ def scaling_curve(
         found.append((n, one))
     most = max(_rate(one) / n for n, one in found)
     return tuple(
-        _point(n, one, interval_of(one, space.by, space.scale), most, total_samples, goodput)
-        for n, one in found
+        _point(n, one, interval_of(one, space.by), most, total_samples, goodput) for n, one in found
     )
 
 
