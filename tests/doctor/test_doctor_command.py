@@ -186,6 +186,45 @@ def test_an_interrupted_measurement_leaves_no_process_and_no_traceback(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+SLOW = """
+import time, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000):
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(step, flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("asked_by", [signal.SIGTERM, signal.SIGINT])
+def test_a_look_that_is_broken_off_is_told_and_no_success(
+    tmp_path: Path, asked_by: signal.Signals
+) -> None:
+    (tmp_path / "train.py").write_text(SLOW)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hotlap", "doctor", "--no-measure", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, **SAFE, "HOTLAP_CACHE_DIR": str(tmp_path / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while process.stdout.readline() != "20\n":
+        assert process.poll() is None
+    process.send_signal(asked_by)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + asked_by
+    assert "hotlap/cli" not in err  # a traceback is the script's own
+    assert "Findings" in err
+    assert "for a profile" not in err
+    assert processes_with(str(tmp_path)) == []
+
+
 def processes_with(text: str) -> list[int]:
     """Running processes that have this in their environment, whoever is their parent now."""
     found = []

@@ -38,6 +38,8 @@ FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Of these, those that ask for the end."""
 _SENT_BY_KERNEL = 0x80  # si_code of a signal from the terminal: the whole foreground group has it
 CUT_GRACE_S = 30.0
 """How long a process that was asked to end after its steps may take to do so."""
@@ -70,6 +72,8 @@ class Outcome:
     folder: Path
     seen: dict[str, int]
     """What was seen of the command's processes, for one in which no step was found."""
+    asked_by: int = 0
+    """The signal by which the command was asked to end, by way of hotlap; 0 where it was not."""
 
 
 def time_command(request: TimeRequest) -> Outcome:
@@ -130,6 +134,7 @@ class _Job:
         self.started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.return_code: int | None = None
         self.ended_by_us = False
+        self.asked_by = 0
         self.oom_kills = kernel_oom_kills()
         self.begin_ns = self.end_ns = now_ns()
 
@@ -174,6 +179,8 @@ class _Job:
             if ended:
                 return os.waitstatus_to_exitcode(status)
             if received is not None and received.si_signo != signal.SIGCHLD:
+                if received.si_signo in ENDING:
+                    self.asked_by = received.si_signo
                 from_terminal = received.si_code == _SENT_BY_KERNEL
                 if not from_terminal and not guardian.also_received(received.si_signo):
                     os.kill(pid, received.si_signo)
@@ -220,7 +227,7 @@ class _Job:
             warmup=self.warmup,
             last_step=self.settings.steps,
         )
-        return Outcome(self._write(run), self.folder, seen_by(records, self.folder))
+        return Outcome(self._write(run), self.folder, seen_by(records, self.folder), self.asked_by)
 
     def _write(self, run: Run) -> Run:
         """Write the Run; on a full disk, in the place of the tapes, whose content it has."""

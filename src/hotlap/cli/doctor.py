@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from hotlap.records.system import System
 
 
-INTERRUPTED = 130
-"""As a shell reports Ctrl-C."""
+SIGNALLED = 128
+"""As a shell reports an end by a signal: so much more than its number."""
+INTERRUPTED = SIGNALLED + 2
+"""By Ctrl-C."""
 SETTLE_S = 3.0
 """Until the processes of the other ranks have left the GPUs: they are no strangers there."""
 
@@ -43,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
     try:
-        diagnosis = _diagnose(arguments)
+        diagnosis, asked_by = _diagnose(arguments)
     except KeyboardInterrupt:
         print("hotlap: interrupted; nothing was changed", file=sys.stderr)
         return INTERRUPTED
@@ -57,11 +59,13 @@ def main(argv: Sequence[str]) -> int:
 
             # A command's standard output stays its own.
             print(render_diagnosis(diagnosis), file=sys.stderr if arguments.command else sys.stdout)
+    if asked_by:
+        return SIGNALLED + asked_by  # a look that was broken off is no answer
     return int(_is_failed(diagnosis, arguments.fail_on))
 
 
-def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
-    """What is found; None on a rank that only helps to measure."""
+def _diagnose(arguments: argparse.Namespace) -> tuple[Diagnosis | None, int]:
+    """What is found, None on a rank that only helps to measure; and a signal that ended it."""
     from hotlap.distributed.between_ranks import find_rank, measure_between_ranks
     from hotlap.doctor.examine import examine
     from hotlap.doctor.limit import limits_of
@@ -76,7 +80,7 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
         # First of all, so that no rank waits for the other work of rank 0.
         between = measure_between_ranks(0, arguments.quick)
     if rank:
-        return None
+        return None, 0
     if between is not None and any(one.device == "cuda" for one in between.exchanges):
         sleep(SETTLE_S)
     effort = Effort(n_bytes=32 << 20, seconds=0.5) if arguments.quick else Effort()
@@ -87,12 +91,13 @@ def _diagnose(arguments: argparse.Namespace) -> Diagnosis | None:
     visit = _visit(arguments)
     if visit is None:
         findings, notes = examine(Case(machine))
-        return Diagnosis(__version__, machine, findings, notes)
+        return Diagnosis(__version__, machine, findings, notes), 0
     case = Case(machine, visit.run, visit.training, visit.what_was_seen, visit.profile)
     findings, notes = examine(case)
     skew = visit.profile.skew if visit.profile else None
     limits = limits_of(visit.training, case.kernels, skew) if visit.training else ()
-    return Diagnosis(__version__, machine, findings, notes, visit.run, visit.profile, limits)
+    diagnosis = Diagnosis(__version__, machine, findings, notes, visit.run, visit.profile, limits)
+    return diagnosis, visit.asked_by
 
 
 def _visit(arguments: argparse.Namespace) -> Visit | None:
@@ -105,10 +110,11 @@ def _visit(arguments: argparse.Namespace) -> Visit | None:
     say(f"running the command for {arguments.steps} steps")
     command, runs_dir = arguments.command, arguments.runs_dir
     visit = visit_command(command, runs_dir, arguments.steps, arguments.warmup)
-    if arguments.no_profile or visit.training is None or visit.run.exit_code:
+    is_broken_off = visit.asked_by or visit.run.exit_code
+    if arguments.no_profile or visit.training is None or is_broken_off:
         return visit
     say("running it again, silently, for a profile of some steps")
-    return with_profile(visit, profile_command(command, runs_dir))
+    return with_profile(visit, *profile_command(command, runs_dir))
 
 
 def _ceilings(

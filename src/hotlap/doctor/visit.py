@@ -46,6 +46,8 @@ class Visit:
     """None where no step was measured."""
     profile: Profile | None = None
     """Of a second run; None where none was made."""
+    asked_by: int = 0
+    """The signal by which somebody wanted it to end; 0 where nobody did."""
 
 
 def visit_command(
@@ -58,8 +60,8 @@ def visit_command(
     return read_visit(outcome)
 
 
-def profile_command(command: tuple[str, ...], runs_dir: Path) -> Profile:
-    """Run it again for a look at its kernels.
+def profile_command(command: tuple[str, ...], runs_dir: Path) -> tuple[Profile, int]:
+    """Run it again for a look at its kernels; and the signal that asked for its end.
 
     In another process than the one that was measured: a profiler makes steps longer, and may end a
     process that it does not get on with. What it prints, it has printed before.
@@ -67,10 +69,10 @@ def profile_command(command: tuple[str, ...], runs_dir: Path) -> Profile:
     orders = Orders(ends_run=True).to_environment()
     request = TimeRequest(command, runs_dir, environment=orders, is_silent=True)
     outcome = time_command(request)
-    return make_profile(outcome.folder, outcome.run, Roofs())
+    return make_profile(outcome.folder, outcome.run, Roofs()), outcome.asked_by
 
 
-def with_profile(visit: Visit, profile: Profile) -> Visit:
+def with_profile(visit: Visit, profile: Profile, asked_by: int = 0) -> Visit:
     """A Visit with the profile of a second run, which knows better whether the device waits.
 
     A host that is held up in every step, by a copy say, never runs ahead of its device: from
@@ -84,12 +86,13 @@ def with_profile(visit: Visit, profile: Profile) -> Visit:
             waits = kernels.share(sum(kernels.idle().values())) >= Thresholds().least_idle_share
             workload = replace(training.workload, waits_for_host=waits)
             training = replace(training, workload=workload)
-    return replace(visit, training=training, profile=profile)
+    return replace(visit, training=training, profile=profile, asked_by=asked_by)
 
 
 def read_visit(outcome: Outcome) -> Visit:
     """From what a Run left on disk."""
-    return Visit(outcome.run, describe_seen(outcome.seen), _training(outcome.run, outcome.folder))
+    seen, training = describe_seen(outcome.seen), _training(outcome.run, outcome.folder)
+    return Visit(outcome.run, seen, training, asked_by=outcome.asked_by)
 
 
 def _training(run: Run, folder: Path) -> Training | None:
