@@ -12,7 +12,7 @@ NAMES: tuple[OptimizerName, ...] = get_args(OptimizerName)
 LR: dict[str, float] = {
     "sgd": 0.1,
     "adamw": 0.03,
-    "lars": 0.2,
+    "lars": 0.05,
     "lamb": 0.03,
     "lion": 0.005,
     "muon": 0.03,
