@@ -20,6 +20,7 @@ STYLES: dict[str, Command] = {
     "loader-fork": command("loader.py", "--workers", "2"),
     "loader-spawn": command("loader.py", "--workers", "2", "--start", "spawn"),
     "generator": command("generator.py"),
+    "generator-validate": command("generator.py", "--validate"),
     "amp-scaler": command("amp_scaler.py"),
     "accumulate": command("accumulate.py"),
     "gan": command("gan.py"),

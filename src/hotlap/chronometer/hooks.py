@@ -79,6 +79,8 @@ def _data(torch: Any, session: Session) -> None:
         if session.thread != get_ident() and not session.adopt_thread(ITER_BEGIN):
             return 0
         serial = session.n_iterators = session.n_iterators + 1
+        if not session.backwards:
+            session.counts_inputs = False
         session.log(ITER_BEGIN | serial << 16)
         return serial
 
@@ -187,7 +189,7 @@ def _forward(torch: Any, session: Session) -> None:
                 tensor = first_tensor(args or tuple(kwargs.values()), tensor_type)
             if tensor is not None:
                 size = tensor.numel()
-                if not session.n_iterators:  # no loader counts the samples: the model's input does
+                if session.counts_inputs:
                     size |= (tensor.size(0) if tensor.dim() else 0) << marks.SAMPLES_SHIFT
                     if is_fresh(id(module), tensor):
                         code |= FRESH

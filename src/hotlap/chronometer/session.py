@@ -82,6 +82,7 @@ class Session:
         "begin_optimizer",
         "boundaries",
         "buffer",
+        "counts_inputs",
         "cut",
         "device",
         "early_notes",
@@ -173,6 +174,9 @@ class Session:
         self.unscaled: tuple[Any, Any] | None = None
         """What a scaler returned last, and what it was given."""
         self.n_iterators = 0
+        self.counts_inputs = True
+        """Whether the model's input tells the samples: of a training whose batches come from no
+        loader, though its validation's may."""
         self.next_chore_ns = 0
         self.next_beat_ns = 0
         self.cut = False

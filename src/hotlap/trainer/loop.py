@@ -77,6 +77,7 @@ def train(t: Training) -> int:
                 place = Place(place.step, place.epoch + 1)
             if t.validation is not None and is_validation_due(t, place, end):
                 t.watch.at(VALIDATION, place.step, is_long=True)
+                progress.pause()
                 figures = validate(t, t.validation, validation_batches(t))
                 log.write(place.step, "validation", progress.tell_validation(place, figures))
     t.watch.at(CHECKPOINT, place.step, is_long=True)

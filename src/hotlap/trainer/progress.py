@@ -18,11 +18,16 @@ class Progress:
 
     def __init__(self, is_first: bool, n_steps: int, unit: str) -> None:
         self._is_first, self._n_steps, self._unit = is_first, n_steps, unit
+        self._paused_ns = 0
         self.begin(0)
 
     def begin(self, step: int) -> None:
         """The clock runs from here, after so many steps."""
         self._last_ns, self._last_step = now_ns(), step
+
+    def pause(self) -> None:
+        """The clock stands still until a validation is told: its time is not the training's."""
+        self._paused_ns = now_ns()
 
     def say(self, text: str) -> None:
         """A line, once for all ranks."""
@@ -44,11 +49,11 @@ class Progress:
         return {"loss": figures.loss, "lr": lr, f"{self._unit}_per_s": rate}
 
     def tell_validation(self, place: Place, figures: Figures) -> dict[str, float]:
-        """Say what a validation came to; its time is not the training's."""
+        """Say what a validation came to, and let the clock run again."""
         epoch = place.epoch + bool(place.batch)
         accuracy = self._accuracy(figures)
         self.say(f"epoch {epoch}  validation loss {figures.loss:.4f}{accuracy}")
-        self.begin(place.step)
+        self._last_ns += now_ns() - self._paused_ns
         found = {"loss": figures.loss}
         if self._unit == "images":
             found |= {"top1": figures.top1, "top5": figures.top5}
