@@ -160,14 +160,7 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sente
 
 @pytest.mark.timeout(60)
 def test_an_interrupted_measurement_leaves_no_process_and_no_traceback(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hotlap", "doctor"],
-        cwd=tmp_path,
-        env={**os.environ, **SAFE, "HOTLAP_CACHE_DIR": str(tmp_path / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path)
     assert process.stderr is not None
     while "torch in a process" not in process.stderr.readline():
         assert process.poll() is None
@@ -205,14 +198,7 @@ def test_a_look_that_is_broken_off_is_told_and_no_success(
     tmp_path: Path, asked_by: signal.Signals
 ) -> None:
     (tmp_path / "train.py").write_text(SLOW)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hotlap", "doctor", "--no-measure", "train.py"],
-        cwd=tmp_path,
-        env={**os.environ, **SAFE, "HOTLAP_CACHE_DIR": str(tmp_path / "cache")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path, "--no-measure", "train.py")
     assert process.stdout is not None
     while process.stdout.readline() != "20\n":
         assert process.poll() is None
@@ -223,6 +209,18 @@ def test_a_look_that_is_broken_off_is_told_and_no_success(
     assert "Findings" in err
     assert "for a profile" not in err
     assert processes_with(str(tmp_path)) == []
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A doctor to send signals to."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "hotlap", "doctor", *words],
+        cwd=folder,
+        env={**os.environ, **SAFE, "HOTLAP_CACHE_DIR": str(folder / "cache")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def processes_with(text: str) -> list[int]:

@@ -9,6 +9,7 @@ import torch
 
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import Gpus
+from hotlap.planner.counting import StageWork
 from hotlap.planner.eager import MIXED, OUT_OF_ORDER, OWN_BATCH_NORM, PLAIN, SLOW, traffic_of
 from hotlap.planner.layers import Model
 from hotlap.planner.layout import Layout
@@ -68,6 +69,26 @@ def test_a_checkpoint_ends_before_the_last_product_of_its_block() -> None:
     assert model.recomputed.products == pytest.approx(again / products, rel=1e-6)
     assert 0 < model.recomputed.traffic < 1
     assert 0 < model.recomputed.kernels < 1
+
+
+def test_a_stage_without_the_output_layer_computes_more_of_itself_again() -> None:
+    model = gpt()
+    assert model.recomputed is not None
+    training, gpus = Training(8, 1, "bf16", "adamw"), Gpus("h200-141gb", 3, 8, 0.0)
+
+    def again(stage: StageWork) -> float:
+        """Of forward's products, beside the two that a gradient takes."""
+        return stage.backward.product_s / stage.forward.product_s
+
+    plain, full = (
+        work_of(model, gpus, training, Layout(pp=3, recompute=how)) for how in ("none", "full")
+    )
+    shares = [again(one) - again(two) for one, two in zip(full.stages, plain.stages, strict=True)]
+    block = model.blocks[0]
+    last = max(block.matmuls, key=lambda one: one.k)
+    expected = 1 - last.flops / sum(one.flops for one in block.matmuls)
+    assert shares[0] == pytest.approx(expected, rel=0.1)
+    assert shares[-1] < shares[0]
 
 
 def test_compiling_saves_bytes_and_the_loss_too_saves_its_logits() -> None:

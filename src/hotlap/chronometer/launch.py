@@ -175,12 +175,12 @@ class _Job:
         cut_seen_ns = 0
         while True:
             received = signal.sigtimedwait(signals, POLL_S)
+            if received is not None and received.si_signo in ENDING:
+                self.asked_by = received.si_signo
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
             if received is not None and received.si_signo != signal.SIGCHLD:
-                if received.si_signo in ENDING:
-                    self.asked_by = received.si_signo
                 from_terminal = received.si_code == _SENT_BY_KERNEL
                 if not from_terminal and not guardian.also_received(received.si_signo):
                     os.kill(pid, received.si_signo)

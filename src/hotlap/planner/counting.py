@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hotlap.planner.cluster import Gpus
 from hotlap.planner.layer_counting import Cut, layer_counter
@@ -187,14 +187,19 @@ class Counter:
 
     def _recomputed(self, stage: Stage) -> Recomputed:
         """Of a stage's forward; where no trace told, all but the output layer."""
-        traced = self._model.recomputed
-        if traced is not None:
-            # A compiler computes what is bound by bandwidth again inside the kernels of backward.
-            return replace(traced, traffic=0.0) if self._training.is_compiled else traced
         total = sum(layer.flops * n for layer, n in stage.layers)
         ends = self._model.head.flops if stage.is_last else 0.0
         blocks = 1.0 - ends / total if total else 1.0
-        return Recomputed(blocks, blocks, 1.0)
+        traced = self._model.recomputed
+        if traced is None:
+            return Recomputed(blocks, blocks, 1.0)
+        # The trace is of the whole model: a stage without the output layer has more of it.
+        of_the_model = 1.0 - self._model.head.flops / self._model.flops if total else 1.0
+        more = blocks / of_the_model if of_the_model else 1.0
+        # A compiler computes what is bound by bandwidth again inside the kernels of backward.
+        traffic = 0.0 if self._training.is_compiled else min(1.0, more * traced.traffic)
+        products, kernels = min(1.0, more * traced.products), min(1.0, more * traced.kernels)
+        return Recomputed(products, traffic, kernels)
 
     def _score_stream_s(self, stage: Stage) -> float:
         from hotlap.planner.transformer import SCORE_PASSES

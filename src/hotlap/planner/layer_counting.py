@@ -197,7 +197,8 @@ class LayerCounter:
         if self._training.is_compiled and self._model.is_traced:
             moved = self._compiled_bytes(layer, moved)
         else:
-            moved += self._eager_bytes(layer.eager)
+            whole = layer.traffic_bytes + layer.traffic_cut_bytes
+            moved += self._eager_bytes(layer.eager) * (moved / whole if whole else 1.0)
         moved += sum(map(self._transposed_bytes, _convolutions(layer)))
         if self._precision.rate == "fp8":
             moved += sum(one.rows * one.k for one in layer.matmuls) * FP8_CAST_BYTES / cut.tp

@@ -54,6 +54,11 @@ class Bytes:
         return self.states + kept + self.communication + self.context + self.fragmentation
 
     @property
+    def unseen(self) -> float:
+        """By torch's counter: the context, and what lies unused in its segments."""
+        return self.context + self.fragmentation
+
+    @property
     def states(self) -> float:
         """Weights, gradients and optimizer."""
         return self.weights + self.gradients + self.optimizer

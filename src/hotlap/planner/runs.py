@@ -8,7 +8,6 @@ from hotlap.errors import UsageError
 from hotlap.machine.chips import find_chip
 from hotlap.planner.calibration import Calibration
 from hotlap.planner.cluster import KINDS, Gpus
-from hotlap.planner.memory import CONTEXT_BYTES
 from hotlap.planner.paces import paced
 from hotlap.planner.plan import Question, best, make_plan
 from hotlap.planner.predict import Scale
@@ -82,8 +81,8 @@ def check(asked: Question, run: Run) -> tuple[Plan, tuple[Check, ...]]:
         rows.append(Check("samples/s", rate.value, rate.low, rate.high, run.samples_per_s))
     if run.memory.device_peak_bytes:
         total = plan.memory["total"]
-        # torch's counter does not see the context, nor what lies unused in its segments.
-        unseen = CONTEXT_BYTES + plan.memory["fragmentation"].value
+        # As `Bytes.unseen`.
+        unseen = plan.memory["context"].value + plan.memory["fragmentation"].value
         rows.append(
             Check(
                 "peak bytes",
@@ -101,12 +100,11 @@ def check(asked: Question, run: Run) -> tuple[Plan, tuple[Check, ...]]:
 
 def calibrated(asked: Question, run: Run) -> Question:
     """The question with what the Run showed of memory and time; it is like it but for its size."""
-    _, rows = check(asked, run)
-    by_name = {row.name: row for row in rows}
-    step, peak = by_name["step s"], by_name.get("peak bytes")
-    work = best(as_measured(asked, run)).work
-    more = peak.measured - peak.predicted if peak else 0.0
-    by = paced(work, asked.by, step.measured)
+    one = best(as_measured(asked, run))
+    assert run.step_s is not None  # or it would not have been as measured
+    by = paced(one.work, asked.by, run.step_s.mean)
+    peak, seen = run.memory.device_peak_bytes, one.memory.total - one.memory.unseen
+    more = peak - seen if peak else 0.0
     said = f"Run {run.id}: {_said_of(by)}"
     return replace(asked, by=by, scale=Scale(more, run.id), assumptions=(*asked.assumptions, said))
 
