@@ -6,6 +6,7 @@ torchrun --nproc-per-node 2 measured_ranks.py fsdp|tensor|pipeline|interleaved|n
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from functools import partial
@@ -146,7 +147,10 @@ def main() -> None:
     dist.all_gather_object(everyone, mine)
     if dist.get_rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(everyone))
+    dist.barrier()
     dist.destroy_process_group()
+    # Now and then torch aborts while Python takes itself down: a thread of its own was not joined.
+    os._exit(0)
 
 
 if __name__ == "__main__":
