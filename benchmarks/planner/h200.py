@@ -6,8 +6,9 @@
 the 8, opposite in all of these, are compiled. Predictions are those of `hotlap plan`, written to a
 file before anything is measured (`--predictions FILE` takes one that was written before). About two
 minutes a model, most of them compiling. `--device cpu --tiny` tries the whole path without a GPU.
-`--set 2` and `--set 3` have 24 others each: other batches, and in the second checkpoints and
-layouts where the first has none.
+`--set 2`, `3` and `4` have 24 others each: other batches, and in the second and fourth checkpoints
+and layouts where the first has none.
+`--machine FILE` predicts with what `hotlap doctor` measured there before, as `hotlap plan` does.
 `--measured FOLDER` compares with what was measured before, without a GPU.
 
 Steps follow one another as in a training, without a wait for the device in between. Calibrated is a
@@ -30,7 +31,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ BATCHES = {
     1: {"resnet50": (64, 256), "vit_b16": (64, 256), "gpt2_124m": (8, 32)},
     2: {"resnet50": (128, 384), "vit_b16": (96, 384), "gpt2_124m": (12, 48)},
     3: {"resnet50": (96, 512), "vit_b16": (48, 320), "gpt2_124m": (6, 24)},
+    4: {"resnet50": (80, 320), "vit_b16": (80, 288), "gpt2_124m": (10, 40)},
 }
 """By set."""
 GIB = 2**30
@@ -86,6 +88,7 @@ COMPILED = {
     1: ((True, False, True), (False, True, False)),
     2: ((True, True, True), (False, False, False)),
     3: ((True, True, False), (False, False, True)),
+    4: ((True, False, False), (False, True, True)),
 }
 """Large, AdamW, bf16: of each set the two that are compiled."""
 
@@ -93,9 +96,9 @@ COMPILED = {
 def cases(model: str, tiny: bool, number: int = 1) -> list[Case]:
     """Of a set: an orthogonal array of batch, optimizer and precision, and what follows from them.
 
-    The second set is checkpointed and channels last where the others are not.
+    The second set and the fourth are checkpointed and channels last where the others are not.
     """
-    batches, is_second = BATCHES[number], number == 2
+    batches, is_other = BATCHES[number], number in (2, 4)
     found = []
     for bits in range(8):
         large, adamw, bf16 = bool(bits & 1), bool(bits & 2), bool(bits & 4)
@@ -105,16 +108,16 @@ def cases(model: str, tiny: bool, number: int = 1) -> list[Case]:
                 (2, 4)[large] if tiny else batches[model][large],
                 "adamw" if adamw else "sgd",
                 "bf16" if bf16 else "fp32",
-                is_checkpointed=large ^ adamw ^ bf16 ^ is_second,
+                is_checkpointed=large ^ adamw ^ bf16 ^ is_other,
                 is_compiled=(large, adamw, bf16) in COMPILED[number],
-                is_channels_last=model == "resnet50" and (adamw == bf16) ^ is_second,
+                is_channels_last=model == "resnet50" and (adamw == bf16) ^ is_other,
                 is_large=large,
             )
         )
     return found
 
 
-def plan_words(case: Case, tiny: bool) -> list[str]:
+def plan_words(case: Case, tiny: bool, machine: Path | None = None) -> list[str]:
     """What `hotlap plan` is asked."""
     factory, given = (TINY if tiny else FACTORIES)[case.model]
     image, seq = (32, 32) if tiny else (224, 1024)
@@ -125,15 +128,16 @@ def plan_words(case: Case, tiny: bool) -> list[str]:
     words += ["--precision", case.precision, "--optimizer", case.optimizer]
     words += ["--recompute", "full" if case.is_checkpointed else "none", "--layout", "dp=1"]
     words += ["--gpu", "h200-141gb", "--gpus", "1"]
+    words += ["--machine", str(machine)] if machine else []
     words += ["--compile-loss"] * case.is_compiled + ["--channels-last"] * case.is_channels_last
     return words
 
 
-def predicted(case: Case, tiny: bool) -> dict[str, Any]:
+def predicted(case: Case, tiny: bool, machine: Path | None) -> dict[str, Any]:
     """Seconds and bytes of one case, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "plan.json")
-        words = ["-m", "hotlap", "plan", *plan_words(case, tiny), "--json", str(path)]
+        words = ["-m", "hotlap", "plan", *plan_words(case, tiny, machine), "--json", str(path)]
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
         if done.returncode:
             return {"error": done.stderr.strip()}
@@ -295,27 +299,28 @@ def reference(case: Case, among: list[Case]) -> Case:
 
 
 @cache
-def question(case: Case, tiny: bool) -> Any:
+def question(case: Case, tiny: bool, machine: Path | None = None) -> Any:
     """What `hotlap plan` is asked, with the traced model."""
     from hotlap.cli.plan import question_of
     from hotlap.cli.plan_options import make_parser
 
-    return question_of(make_parser().parse_args(plan_words(case, tiny)))[0]
+    return question_of(make_parser().parse_args(plan_words(case, tiny, machine)))[0]
 
 
-def calibrated_s(case: Case, by: Case, measured_s: float, tiny: bool) -> float:
+def calibrated_s(case: Case, by: Case, measured_s: float, how: argparse.Namespace) -> float:
     """Predicted seconds, where the other case has been measured."""
     from hotlap.planner.paces import paced
     from hotlap.planner.plan import best
 
-    known, asked = question(by, tiny), question(case, tiny)
+    known, asked = (question(one, how.tiny, how.machine) for one in (by, case))
     return best(replace(asked, by=paced(best(known).work, known.by, measured_s))).step_s
 
 
 def table(
-    model: str, guesses: dict[str, Any], truths: dict[str, Any], every: list[Case], tiny: bool
+    model: str, guesses: dict[str, Any], truths: dict[str, Any], how: argparse.Namespace
 ) -> list[str]:
     """A row a case: errors in per cent, and those of the time after calibration by one of them."""
+    every = cases(model, how.tiny, how.set)
     lines = [
         f"## {model}",
         "",
@@ -333,7 +338,7 @@ def table(
         mark = " (calibrates)" if case == by else ""
         off = guess["step_s"] / truth["step_s"]
         known_s = truths[by.name].get("step_s")
-        after = calibrated_s(case, by, known_s, tiny) if known_s else None
+        after = calibrated_s(case, by, known_s, how) if known_s else None
         memory = [_error(guess[key], truth.get(key)) for key in ("allocated", "reserved", "device")]
         lines.append(
             f"| {case.name}{mark} | {case.batch} | {1e3 * truth['step_s']:.2f} | "
@@ -359,6 +364,7 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, metavar="FOLDER", help="of measurements: compare")
     parser.add_argument("--only-measure", action="store_true", help="compare nothing")
     parser.add_argument("--set", type=int, choices=sorted(BATCHES), default=1, help="of trainings")
+    parser.add_argument("--machine", type=Path, metavar="FILE", help="as measured there")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--tiny", action="store_true", help="small models, for a try without a GPU")
     parser.add_argument("--jobs", type=int, default=8, help="predictions at a time")
@@ -382,8 +388,7 @@ def main() -> None:
             arguments.to.with_name(file).write_text(json.dumps(truths, indent=1) + "\n")
         if arguments.only_measure:
             continue
-        every = cases(model, arguments.tiny, arguments.set)
-        lines += table(model, guesses[model], truths, every, arguments.tiny)
+        lines += table(model, guesses[model], truths, arguments)
         print("\n".join(lines[-13:]), flush=True)
     if arguments.write:
         arguments.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -395,8 +400,9 @@ def predictions(models: tuple[str, ...], arguments: argparse.Namespace) -> dict[
         found: dict[str, Any] = json.loads(arguments.predictions.read_text())
         return found
     every = [case for model in models for case in cases(model, arguments.tiny, arguments.set)]
+    predict = partial(predicted, tiny=arguments.tiny, machine=arguments.machine)
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        made = list(pool.map(lambda case: predicted(case, arguments.tiny), every))
+        made = list(pool.map(predict, every))
     guesses: dict[str, Any] = {model: {} for model in models}
     for case, guess in zip(every, made, strict=True):
         guesses[case.model][case.name] = guess | {"case": asdict(case)}

@@ -129,6 +129,20 @@ def test_every_step_has_its_events_while_the_host_is_ahead(session: Session) -> 
     assert not any(m.flags & marks.PROBE for m in scopes if m.kind == marks.OPTIMIZER_END)
 
 
+def test_a_host_that_waits_for_each_copy_is_ahead_all_the_same(session: Session) -> None:
+    """The device passes what lies before the copy, and is behind with all that comes after it."""
+    FakeEvent.machine.behind = 4
+    for _ in range(100):
+        for _ in range(8):
+            session.log(marks.TRANSFER_BEGIN)
+            session.log(marks.TRANSFER_END)
+        train(session, 1)
+    FakeEvent.machine.behind = 0
+    ends = [m for m in finished_tape(session) if m.kind == marks.OPTIMIZER_END]
+    assert len(ends) == 100
+    assert all(end.device_ns and not end.flags & marks.PROBE for end in ends)
+
+
 def test_few_steps_are_probed_while_the_device_waits(session: Session) -> None:
     train(session, 3000)
     scopes = [m for m in finished_tape(session) if m.kind <= marks.OPTIMIZER_RAISED]

@@ -12,7 +12,7 @@ from making import make_rank, make_table, merged
 from recorded import recorded
 
 from hotlap.machine import ceiling_cache, ceilings
-from hotlap.machine.ceilings import BACK, PINNED, Device, list_devices, stated
+from hotlap.machine.ceilings import BACK, PINNED, SMALL_STEP, Device, list_devices, stated
 from hotlap.machine.child import Answer, ask
 from hotlap.machine.peaks import find_peak
 from hotlap.records.ceilings import Ceiling, Ceilings
@@ -35,11 +35,12 @@ def told(answer: Answer) -> dict[str, Any]:
 @pytest.mark.timeout(120)
 def test_a_cpu_is_measured_and_what_it_has_not_is_a_line() -> None:
     names = ["matmul fp32", "matmul tf32", "matmul fp8", "memory copy", "smallest operation"]
+    names.append(SMALL_STEP)
     answer = ask("torch_ceilings", ["cpu", "8", *names], 100)
     assert answer.trouble == ""
     found = told(answer)
     assert list(found) == names
-    for name in ("matmul fp32", "memory copy", "smallest operation"):
+    for name in ("matmul fp32", "memory copy", "smallest operation", SMALL_STEP):
         assert found[name]["value"] > 0
     assert found["matmul tf32"]["value"] is None
     assert found["matmul tf32"]["note"] == "this device has no TF32"

@@ -12,7 +12,7 @@ from hotlap.planner.cluster import Gpus
 from hotlap.planner.counting import StageWork
 from hotlap.planner.eager import MIXED, OUT_OF_ORDER, OWN_BATCH_NORM, PLAIN, SLOW, traffic_of
 from hotlap.planner.layers import Model
-from hotlap.planner.layout import Layout
+from hotlap.planner.layout import Layout, Recompute
 from hotlap.planner.memory import training_memory
 from hotlap.planner.operations import reordered_bytes
 from hotlap.planner.step import step_time
@@ -121,3 +121,33 @@ def test_convolutions_in_another_order_hold_copies_of_their_images() -> None:
         return max(64 * one.per_sample_bytes + one.fixed_bytes for one in model.moments_recomputed)
 
     assert most(reordered) > most(in_order)
+
+
+def test_a_compiler_launches_no_casts_and_no_checkpoints() -> None:
+    mixed, plain = gpt(), gpt("")
+    assert plain.compiled_share == 1.0
+    assert mixed.compiled_share < 0.7
+
+    def host_s(model: Model, is_compiled: bool, recompute: Recompute) -> float:
+        training = Training(
+            1, 1, "bf16" if model is mixed else "fp32", "sgd", is_compiled=is_compiled
+        )
+        work = work_of(model, ONE, training, Layout(recompute=recompute))
+        return step_time(work, Calibration()).host
+
+    # As many kernels are left as without casts, up to those around the loss.
+    assert host_s(mixed, True, "none") == pytest.approx(host_s(plain, True, "none"), rel=0.2)
+    dearer = [host_s(mixed, one, "full") / host_s(mixed, one, "none") for one in (False, True)]
+    assert dearer[1] < 1.5 < dearer[0]
+
+
+def test_the_gradient_of_compiled_fp32_logits_takes_their_place() -> None:
+    for precision, recompute, n_copies in (
+        ("fp32", "none", 1),
+        ("fp32", "full", 2),
+        ("bf16", "none", 2),
+    ):
+        model = gpt("bf16" if precision == "bf16" else "")
+        training = Training(8, 8, precision, "sgd", is_compiled=True, is_loss_compiled=True)
+        memory = training_memory(model, training, Layout(recompute=recompute))
+        assert memory.logits == pytest.approx(n_copies * 8 * model.output_bytes)

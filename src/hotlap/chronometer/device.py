@@ -33,6 +33,8 @@ STEPS_BEHIND = 2
 """Steps left for the device to finish before their events are asked for."""
 FIRST_STEPS = 20
 """Steps at the start that all get events, so that a short run has its phases."""
+N_OF_UPDATE = 2
+"""Events at the end of a step that are of its update."""
 PROBE_COST_NS = (150_000, 600_000)
 """What a probed step may cost the host: at least ten events; at most, caches that are cold too."""
 PROBE_SHARE = 0.0025
@@ -120,9 +122,10 @@ class DeviceClock:
             self._steps.append(self._step)
             self._step = []
             if self._steps[-1]:
-                # Where the middle of this step still lies before the device, the host is ahead.
-                middle, _ = self._steps[-1][len(self._steps[-1]) // 2]
-                self._host_is_ahead = not middle.query()
+                # Where the end of backward still lies before the device, the host is ahead. What
+                # comes earlier says nothing: a copy or an `item()` makes the host wait for it.
+                backward_end, _ = self._steps[-1][-N_OF_UPDATE - 1 :][0]
+                self._host_is_ahead = not backward_end.query()
             while len(self._steps) > STEPS_BEHIND and self._is_done(self._steps[0]):
                 self._resolve(self._steps.popleft())
             self._losses.collect()

@@ -28,11 +28,13 @@ PINNED, PAGEABLE, BACK = (
     "host to device, pageable",
     "device to host, pinned",
 )
+SMALL_STEP = "step of a small model"
+IN_SECONDS = ("launch latency", "smallest operation", SMALL_STEP)
 PRODUCTS = {"matmul fp32": "float32", "matmul bf16": "bfloat16", "matmul fp16": "float16"}
 ON_CPU = (*PRODUCTS, "memory copy", "smallest operation")
 ON_GPU = (
     *("matmul bf16", "matmul tf32", "matmul fp32", "matmul fp16", "matmul fp8"),
-    *("memory copy", PINNED, PAGEABLE, BACK, "launch latency"),
+    *("memory copy", PINNED, PAGEABLE, BACK, "launch latency", SMALL_STEP),
 )
 ON_OTHER_GPUS = ("matmul bf16", "memory copy")
 """Enough to find the one that is slower than the others."""
@@ -186,7 +188,7 @@ def _ceiling(name: str, device: Device, value: float | None, note: str) -> Ceili
 def _unit(name: str) -> Unit:
     if name.startswith("matmul"):
         return "FLOP/s"
-    return "s" if name in ("launch latency", "smallest operation") else "B/s"
+    return "s" if name in IN_SECONDS else "B/s"
 
 
 def stated(name: str, gpu: Gpu) -> float | None:

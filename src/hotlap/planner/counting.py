@@ -16,7 +16,8 @@ from hotlap.planner.training import Training
 
 CHECKPOINT_LAUNCHES = 18
 """What a checkpoint of torch's costs the host beside the kernels, in launches: hooks on all that a
-block keeps, and the state of random numbers; 0.6 to 0.8 ms a block of GPT-2 or ViT."""
+block keeps, and the state of random numbers; 0.6 to 0.8 ms a block of GPT-2 or ViT. A compiler has
+it in its program instead."""
 FUSED_BACKWARD = 2.5
 """A fused attention computes the scores once more, beside the four products of its backward."""
 
@@ -153,7 +154,7 @@ class Counter:
             attention_s += forward.attention_s
             stream_s += forward.stream_s * again.traffic
             n_kernels += forward.n_kernels * again.kernels
-            if self._model.is_traced:
+            if self._model.is_traced and not self._training.is_compiled:
                 n_kernels += CHECKPOINT_LAUNCHES * sum(n for _, n in stage.blocks)
             tensor += forward.tensor
         elif self._layout.recompute == "selective" and not self._layers.is_fused:

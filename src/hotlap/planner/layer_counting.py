@@ -15,9 +15,10 @@ from hotlap.planner.layers import Attention, Eager, Layer, Matmul, Model
 from hotlap.planner.products import peak_seconds
 from hotlap.planner.training import Training
 
-COMPILED_TRAFFIC = 0.95
-"""Of the bytes that operations move one by one: a compiler fuses some of them, and its kernels are
-not as good at the rest. ViT-B, GPT-2 and ResNet-50 on an H200."""
+COMPILED_TRAFFIC = {2: 0.95, 4: 0.85}
+"""Of the bytes that operations move one by one, by those of a number: a compiler fuses some of
+them, and its kernels are not as good at the rest, least where they mix types. ViT-B, GPT-2 and
+ResNet-50 on an H200."""
 COMPILED_LOSS = 0.5
 """The same of a loss over many classes: the logits are read in 16 bits, and no copy is written."""
 CHANNELS_FIRST = 2.3
@@ -206,7 +207,7 @@ class LayerCounter:
 
     def _compiled_bytes(self, layer: Layer, moved: float) -> float:
         if layer is not self._model.head:
-            return moved * COMPILED_TRAFFIC
+            return moved * COMPILED_TRAFFIC[4 if self._precision.element_bytes == 4 else 2]
         if self._training.is_loss_compiled:
             return moved * COMPILED_LOSS
         return moved + self._eager_bytes(layer.eager)

@@ -196,6 +196,8 @@ class Model:
     """Of a traced model."""
     backward_kernels: float = 2.0
     """Launched backward for each one forward."""
+    compiled_share: float = 1.0
+    """Of all kernels of a traced step, those that a compiler does not make part of another one."""
     recomputed: Recomputed | None = None
     """Of a traced model."""
     output_bytes: float = 0.0

@@ -20,6 +20,7 @@ from hotlap.planner.eager import OWN_LAUNCHES, Traffic, is_own_batch_norm, traff
 from hotlap.planner.layers import Moment
 from hotlap.planner.operations import (
     PRODUCTS,
+    is_cast,
     is_kernel,
     is_product,
     place_of,
@@ -46,6 +47,8 @@ class Watched:
     product_flops: float
     """Of a sample; of the gradients, those alone that are products of matrices themselves."""
     n_kernels: int
+    n_compiled: int
+    """Of these, what a compiler does not make part of another one."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class _History:
     traffic: Traffic = field(default_factory=Traffic)
     product_flops: float = 0.0
     n_kernels: int = 0
+    n_compiled: int = 0
 
 
 def watch(model: nn.Module, step: Callable[[int], None], reorders_images: bool = False) -> Watched:
@@ -76,6 +80,7 @@ def watch(model: nn.Module, step: Callable[[int], None], reorders_images: bool =
         (after.traffic + before.traffic.times(-1)).times(share),
         (after.product_flops - before.product_flops) * share,
         after.n_kernels,
+        after.n_compiled,
     )
 
 
@@ -126,6 +131,7 @@ def _history(run: Callable[[], None], own: Set[int], reorders_images: bool) -> _
             history.alive.append(alive[0] + copies)
             if is_kernel(func, made):
                 history.n_kernels += 1 + OWN_LAUNCHES * is_own_batch_norm(name, inputs)
+                history.n_compiled += not is_cast(name)
                 if not is_product(name):
                     history.traffic += traffic_of(name, inputs, made)
                 if name in PRODUCTS:

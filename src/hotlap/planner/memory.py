@@ -26,6 +26,9 @@ COMMUNICATOR_BYTES = 0.25 * GIB
 """NCCL's buffers, for each group of ranks that a rank belongs to."""
 FRAGMENTED_SHARE = 0.03
 """Of all that the allocator hands out: rounding, and segments that nothing else fits in."""
+COMPILED_AHEAD = 0.2
+"""Of what a block keeps: a compiled backward computes the next block again while one is still
+there. Six trainings with checkpoints on an H200 needed 0.1 to 0.7."""
 BUCKET_BYTES = 2 * 25 * 2**20
 """DDP sends gradients in parcels; two are under way where they are no views of the gradients."""
 
@@ -103,8 +106,8 @@ def _training_rank(stage: Stage, model: Model, training: Training, layout: Layou
     if moments:
         parts["buffers"] += WORKSPACE_BYTES
         parts["buffers"] += CONVOLUTION_WORKSPACE_BYTES if model.has_convolutions else 0
-        fused = (model.logits_bytes - logits_bytes(model, training)) * training.micro_batch
-        _at_the_worst(parts, moments, training, layout, fused)
+        more = _compiled_bytes(stage, model, training, layout) * training.micro_batch
+        _at_the_worst(parts, moments, training, layout, more)
     return _rounded(parts)
 
 
@@ -116,16 +119,25 @@ def _moments(model: Model, layout: Layout) -> tuple[Moment, ...]:
     return model.moments_recomputed if layout.recompute == "full" else model.moments
 
 
+def _compiled_bytes(stage: Stage, model: Model, training: Training, layout: Layout) -> float:
+    """Of a sample, what a compiled step holds more than the traced one, or less."""
+    more = logits_bytes(model, training, layout) - model.logits_bytes
+    if training.is_compiled and layout.recompute == "full" and stage.blocks:
+        kept = max(layer_kept(layer, Layout(), 1.0) for layer, _ in stage.blocks)
+        more += COMPILED_AHEAD * kept
+    return more
+
+
 def _at_the_worst(
     parts: dict[str, float],
     moments: tuple[Moment, ...],
     training: Training,
     layout: Layout,
-    fused: float,
+    more: float,
 ) -> None:
     """Put what was seen alive in the place of what is kept for backward.
 
-    `fused` of it is not there where the loss is compiled. Where gradients lie in memory from step
+    There is `more` of it where the step is compiled. Where gradients lie in memory from step
     to step (sums over several backwards, buckets, shards, Megatron's buffers) all of them meet the
     most activations. Else they come while these go, and the update, when activations are gone, may
     need more.
@@ -133,10 +145,10 @@ def _at_the_worst(
     b = training.micro_batch
     n_micro = training.batch // (layout.n_data * b)
     if n_micro > 1 or layout.n_data > 1 or training.precision.master_bytes:
-        seen = moments[-1].per_sample_bytes * b - fused
+        seen = moments[-1].per_sample_bytes * b + more
     else:
         worst = max(moments, key=lambda one: one.per_sample_bytes * b + one.fixed_bytes)
-        seen = worst.per_sample_bytes * b - fused
+        seen = worst.per_sample_bytes * b + more
         casts = min(parts["unsharded"], worst.fixed_bytes)
         n_weights = parts["weights"] / training.precision.weight_bytes
         update = parts["gradients"] + n_weights * training.optimizer.temporary_bytes
@@ -196,14 +208,20 @@ def _activations(
         total += max(layer_kept(layer, plain, b) for layer, _ in stage.blocks)
     total += sum(layer_kept(layer, plain, b) for layer in stage.ends)
     b_logits = b / layout.cp / _vocab_cut(model, layout)
-    logits = logits_bytes(model, training) * b_logits if stage.is_last else 0.0
+    logits = logits_bytes(model, training, layout) * b_logits if stage.is_last else 0.0
     return total, logits
 
 
-def logits_bytes(model: Model, training: Training) -> float:
-    """Of a sample; of a loss that is compiled with its model, the output and its gradient."""
-    fuses_loss = training.is_loss_compiled and model.is_traced
-    return 2 * model.output_bytes if fuses_loss else model.logits_bytes
+def logits_bytes(model: Model, training: Training, layout: Layout) -> float:
+    """Of a sample; of a loss that is compiled with its model, the output and its gradient.
+
+    In fp32 the gradient takes the output's place. Not in 16 bits, where products pad their rows,
+    nor with checkpoints, as far as was seen on an H200.
+    """
+    if not (training.is_loss_compiled and model.is_traced):
+        return model.logits_bytes
+    is_in_place = training.precision.element_bytes == 4 and layout.recompute == "none"
+    return model.output_bytes if is_in_place else 2 * model.output_bytes
 
 
 def _vocab_cut(model: Model, layout: Layout) -> int:

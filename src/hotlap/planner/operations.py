@@ -52,6 +52,12 @@ def is_kernel(func: Any, made: Any) -> bool:
     return not _is_view(func) and name not in FREE and bool(tensors_in(made))
 
 
+def is_cast(name: str) -> bool:
+    """Whether an operation writes its input in another type or place: a compiler has it inside of
+    those that need it."""
+    return name == "_to_copy"
+
+
 def is_product(name: str) -> bool:
     """Whether an operation multiplies matrices, forward or backward; others move bytes."""
     return name in PRODUCTS or name == "convolution_backward" or ATTENTION in name

@@ -213,6 +213,7 @@ def _traced(request: Request, model: nn.Module) -> Model:
         backward_traffic=backward.moved / forward.moved,
         backward_eager=eager_of(backward),
         backward_kernels=(plain.n_kernels - n_kernels) / n_kernels,
+        compiled_share=plain.n_compiled / plain.n_kernels,
         recomputed=Recomputed(
             # A model may have no product at all.
             (again.product_flops - plain.product_flops) / (tally.product_flops or 1.0),

@@ -20,8 +20,9 @@ from hotlap.tuner.noise import Between, Measured, typical_step, within_error
 
 RECENT = 2
 """Measurements of the best settings that a rung is compared with: older ones may have drifted."""
-FIRST_STEPS = 40
 MIN_STEPS = 32
+"""A little more than the guard asks for; the first look has no more, so that it counts where steps
+turn out to be slow."""
 MAX_STEPS = 3000
 N_WARMUP = 12
 """Steps at the start of a trial that no figure counts: compilers and caches settle in them."""
@@ -43,7 +44,7 @@ class Bench:
     trial_s: float
     """How long the measured part of a trial is to be."""
     log: Path | None = None
-    n_steps: int = FIRST_STEPS
+    n_steps: int = MIN_STEPS
     n_warmup: int = N_WARMUP
     queue: Callable[[Settings], int] = lambda settings: 0
     """Further warm-up steps that these settings need."""

@@ -64,7 +64,7 @@ class Climb:
     # The baseline -----------------------------------------------------------------------------
 
     def measure_baseline(self) -> Trial:
-        """The command as it is, twice; not counting a first look that was too short or too long."""
+        """The command as it is, twice; not counting a first look that was too short."""
         first = self.bench.trials[()][0] if self.bench.trials else self.look()
         before = self.bench.n_steps
         self.bench.choose_steps(first)

@@ -26,7 +26,7 @@ from hotlap.levers.common.workload import (
 from hotlap.machine.host import cpu_flags, describe_host
 from hotlap.records.ladder import Ladder, Rate, Rung, Trial
 from hotlap.records.run import Run
-from hotlap.tuner.bench import FIRST_STEPS, Bench, Score, Settings, rate
+from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, rate
 from hotlap.tuner.climb import Climb, memory_of
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import Scratch
@@ -170,7 +170,7 @@ class Tuning:
             self.request.budget_s,
             min(TRIAL_S, self.request.budget_s / SHARE_OF_TRIAL),
             log=log,
-            n_steps=self.request.steps or FIRST_STEPS,
+            n_steps=self.request.steps or MIN_STEPS,
             queue=self._queue,
             fixed_steps=self.request.steps is not None,
             on_start=self.watcher.started,

@@ -25,7 +25,10 @@ LARGEST_PRODUCT = {"cuda": 8192, "cpu": 4096}
 LARGEST_COPY_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 TRANSFER_BYTES = 256 << 20
 N_LAUNCHES = 200
-FIRST_WITH_TF32, FIRST_WITH_FP8 = (8, 0), (8, 9)
+SMALL_VIT = {"n_layers": 12, "n_heads": 4, "width": 64, "n_classes": 10, "image_size": 32}
+"""As many operations as ViT-B has, each over in a few microseconds."""
+FIRST_WITH_TF32 = FIRST_WITH_BF16 = (8, 0)
+FIRST_WITH_FP8 = (8, 9)
 
 
 class NotHere(Exception):
@@ -102,6 +105,8 @@ def _measure(bench: Bench, name: str, seconds: float) -> tuple[float, str]:
         return _copy(bench, seconds)
     if name in ("launch latency", "smallest operation"):
         return _launch(bench, seconds)
+    if name == "step of a small model":
+        return _small_step(bench, seconds)
     return _transfer(bench, name, seconds)
 
 
@@ -160,6 +165,28 @@ def _launch(bench: Bench, seconds: float) -> tuple[float, str]:
             one.add_(1)
 
     return bench.best_s(work, min(seconds, 1.0)) / N_LAUNCHES, "an addition of one number"
+
+
+def _small_step(bench: Bench, seconds: float) -> tuple[float, str]:
+    """Of the host, for all that a training launches: a device is done before the next kernel comes.
+
+    Forward and backward in 16 bits, as trainings are that have to wait for their host.
+    """
+    from hotlap.models.vit import ViT
+
+    torch = bench.torch
+    with torch.device(bench.device):
+        model = ViT(**SMALL_VIT)
+        images, labels = torch.randn(2, 3, 32, 32), torch.zeros(2, dtype=torch.int64)
+    dtype = torch.bfloat16 if bench.capability() >= FIRST_WITH_BF16 else torch.float16
+
+    def work() -> None:
+        with torch.autocast(bench.kind, dtype, enabled=bench.kind == "cuda"):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        model.zero_grad()
+
+    return bench.best_s(work, seconds), "forward and backward of 12 layers, 64 wide"
 
 
 def _transfer(bench: Bench, name: str, seconds: float) -> tuple[float, str]:
