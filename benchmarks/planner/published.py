@@ -239,7 +239,7 @@ def table(runs: Iterable[Published]) -> Iterator[str]:
     errors, inside, fits = [], [], []
     for run in runs:
         one = predict(run.model, run.gpus, run.training, run.layout, Calibration(), Scale())
-        step = interval_of(one, Calibration(), Scale())
+        step = interval_of(one, Calibration())
         errors.append(step.value / run.step_s - 1)
         inside.append(step.low <= run.step_s <= step.high)
         has = run.gpus.memory_bytes / GIB

@@ -21,7 +21,7 @@ import hotlap.levers
 from hotlap.levers import LEVERS
 from hotlap.levers.common.edits import Edit, apply_edits, can_apply, describe
 from hotlap.levers.common.inside import Orders
-from hotlap.levers.common.lever import Changes, Lever, Risk
+from hotlap.levers.common.lever import ANYTHING, Changes, Lever, Risk
 from hotlap.levers.common.workload import Events, Workload, read_events, workload_from
 from hotlap.machine.host import describe_host
 
@@ -35,6 +35,8 @@ ONLY_THE_FIRST_EPOCH = {"persistent_workers": 8}
 many steps; the lever itself does not."""
 ONLY_IN_WORDS = {"checkpointing"}
 """Levers for the CPU whose edit depends on the inside of the model, and cannot be made for it."""
+NONSENSE = ("banana", "", "off", "false", "0", "-1", "x0", "nan", "bucket_0mb")
+"""Values of no lever: 'off' leaves it out before it is asked."""
 N_COMPARED = 10
 """First losses that a bound is about."""
 N_CPUS = describe_host().n_cpus_allocated or 1
@@ -242,6 +244,16 @@ def test_the_description_is_complete(lever: Lever, bench: Bench) -> None:
     named = {*lever.needs, *lever.instead_of, *lever.only_with(bench.workload)}
     assert named <= BY_NAME.keys() - {lever.name}
     assert all(isinstance(value, str) for value in lever.values(bench.workload))
+
+
+@EACH
+def test_it_takes_its_own_values_and_no_nonsense(lever: Lever, bench: Bench) -> None:
+    assert lever.takes is not ANYTHING
+    workloads = (bench.workload, on_gpu(bench.workload), Workload(n_cpus=8))
+    own = {value for workload in workloads for value in lever.values(workload)}
+    assert [value for value in own if not lever.takes.accepts(value)] == []
+    assert [value for value in NONSENSE if lever.takes.accepts(value)] == []
+    assert lever.takes.expected
 
 
 @EACH

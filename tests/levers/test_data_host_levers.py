@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -213,6 +214,90 @@ def test_pinning_waits_for_what_says_so() -> None:
     assert not pin_memory.applies(pinned).yes
 
 
+@pytest.fixture
+def asked_for_pins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """With the lever applied: the tensors that were asked whether they are pinned."""
+    from hotlap.levers.common.process import Process
+
+    asked: list[Any] = []
+
+    def is_pinned(tensor: Any) -> bool:
+        asked.append(tensor)
+        return False
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.Tensor, "is_pinned", is_pinned)
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    pin_memory.apply(torch, "on", process)
+    yield asked
+    process.undo()
+
+
+def test_only_a_tensor_that_goes_to_a_gpu_is_asked_whether_it_is_pinned(
+    asked_for_pins: list[Any],
+) -> None:
+    tensor = torch.ones(2)
+    other = torch.ones(1, dtype=torch.float64)
+    tensor.to(torch.float16)
+    tensor.to(dtype=torch.float16)
+    tensor.to("cpu")
+    tensor.to(device=torch.device("cpu"), dtype=torch.float16)
+    tensor.to(other)
+    tensor.to(tensor=other)
+    tensor.to("meta")
+    assert asked_for_pins == []
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("to", ("cuda",), {}),
+        ("to", ("cuda:0", torch.float16), {}),
+        ("to", (), {"device": "cuda"}),
+        ("to", (), {"device": torch.device("cuda", 0), "dtype": torch.float16}),
+        ("to", (0,), {}),
+        ("cuda", (), {}),
+    ],
+)
+def test_a_forked_worker_is_not_asked_for_pinned_tensors(
+    asked_for_pins: list[Any], monkeypatch: pytest.MonkeyPatch, name: str, args: Any, kwargs: Any
+) -> None:
+    tensor = torch.ones(2)
+    with contextlib.suppress(AssertionError, RuntimeError):  # there may be no GPU
+        getattr(tensor, name)(*args, **kwargs)
+    assert len(asked_for_pins) == 1
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with contextlib.suppress(AssertionError, RuntimeError):
+        getattr(tensor, name)(*args, **kwargs)
+    assert len(asked_for_pins) == 1
+
+
+def test_a_tensor_on_a_gpu_can_be_the_target() -> None:
+    on_gpu = type("OnGpu", (torch.Tensor,), {"is_cuda": True})()
+    assert pin_memory.names_gpu(torch, (on_gpu,), {})
+    assert pin_memory.names_gpu(torch, (), {"tensor": on_gpu})
+    assert not pin_memory.names_gpu(torch, (torch.ones(1),), {})
+
+
+@pytest.mark.parametrize("lever", [pin_memory, device_prefetch])
+def test_a_loader_that_a_forked_worker_makes_is_not_pinned(
+    lever: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hotlap.levers.common.process import Process
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    lever.apply(torch, "on", process)
+    ((_, change),) = process._on_loader
+    here = {"pin_memory": False, "dataset": []}
+    in_worker = dict(here)
+    change(DataLoader, here)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    change(DataLoader, in_worker)
+    process.undo()
+    assert (here["pin_memory"], in_worker["pin_memory"]) == (True, False)
+
+
 class Casts:
     """Moves to another type, in the place of moves to another device: real, and done on a CPU."""
 
@@ -274,6 +359,15 @@ def test_a_batch_that_was_changed_is_moved_again(casts: Casts) -> None:
         assert values.to(torch.float64) is not values.to(torch.float64)
     assert casts.n_made > 0
     assert casts.n_handed_over == 0
+
+
+def test_a_forked_worker_copies_nothing_ahead(
+    casts: Casts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    for (values,) in DataLoader(TensorDataset(torch.arange(6.0))):
+        values.to(torch.float64)
+    assert casts.n_made == 0
 
 
 def test_what_is_not_asked_for_is_not_copied(casts: Casts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -380,3 +381,18 @@ def test_weights_that_lie_in_both_orders_are_channels_last_only_if_they_were_put
     usual.weight.data = usual.weight.data.contiguous(memory_format=torch.channels_last)
     others = weights(nn.Conv2d(8, 8, 7, groups=8), nn.Conv2d(8, 16, 1), last=False)
     assert is_channels_last(torch, [usual.weight, *others])
+
+
+def test_fp8_asks_nothing_of_cuda_for_a_model_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append("is it there?"))
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    process.apply(fp8.LEVER, "per-tensor")
+    asked.clear()
+    process._meet_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), (torch.ones(1, 4),), {})
+    process.undo()
+    assert asked == []

@@ -73,6 +73,14 @@ def test_a_search_for_512_gpus_finds_a_layout_and_says_why_others_lost(tmp_path:
     assert product == 512
 
 
+def test_a_batch_that_is_no_power_of_two_is_not_cut_for_that(tmp_path: Path) -> None:
+    plan = planned(f"{GPT} --batch 24 {HOW} --gpu h200-141gb --gpus 1", tmp_path)
+    assert plan["training"]["micro_batch"] == 24
+    plan = planned(f"{GPT} --batch 1920 {HOW} {NODE}", tmp_path)  # 240 a GPU: too many at a time
+    assert 240 % plan["training"]["micro_batch"] == 0
+    assert plan["training"]["micro_batch"] > 16
+
+
 def test_more_gpus_at_one_batch_are_used_less_well(tmp_path: Path) -> None:
     plan = planned(f"{LARGE} --precision bf16-master --optimizer adamw {CLUSTER}", tmp_path)
     points = plan["scaling"]

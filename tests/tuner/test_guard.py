@@ -159,6 +159,17 @@ def test_curves_of_other_random_numbers_pass_and_worse_ones_do_not() -> None:
     assert not judge(Reference(base), worse, claim).same
 
 
+def test_larger_batches_may_take_fewer_steps_over_the_same_samples() -> None:
+    maths = Claim("maths", 0.0, False)
+    whole = trial(LOSSES, is_cut=False)
+    doubled = replace(trial(LOSSES[:21], is_cut=False), samples_per_step=32.0)
+    assert judge(Reference([whole, whole]), doubled, maths).same
+    skipping = replace(trial(LOSSES[:10], is_cut=False), samples_per_step=32.0)
+    assert judge(Reference([whole, whole]), skipping, maths).text == "320 samples instead of 640"
+    fewer = trial(LOSSES[:20], is_cut=False)
+    assert judge(Reference([whole, whole]), fewer, maths).text == "20 steps instead of 40"
+
+
 def test_allowed_maths_has_to_train() -> None:
     maths = Claim("maths", 0.0, False)
     base = [trial(LOSSES), trial(LOSSES)]

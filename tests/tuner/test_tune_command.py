@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated import World
+
+from hotlap.errors import UsageError
+from hotlap.tuner.bench import Bench, rate
+from hotlap.tuner.climb import Climb
+from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
 
 HERE = Path(__file__).parent
 N_BASELINES = 4
@@ -133,7 +139,7 @@ def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
     ladder = ladder_of(folder)
     assert ladder["levers"] == {}
     assert [rung["state"] for rung in ladder["rungs"]] == ["different"] * 3
-    assert "nothing pays" in done.stderr
+    assert "nothing was seen to pay" in done.stderr
 
 
 def test_a_trial_that_dies_is_a_state_and_the_climb_goes_on(tmp_path: Path) -> None:
@@ -209,8 +215,14 @@ def test_interrupted_before_the_first_rung_it_says_so_in_one_sentence(tmp_path: 
         (("tune", "--budget", "no", "train.py"), "a number above zero is expected"),
         (("tune", "--lever-file", "none.py", "train.py"), "does not exist or is no Python file"),
         (("tune", "--output", "no/where.toml", "train.py"), "--output no/where.toml cannot be"),
+        (("tune", "--output", "/proc/x.toml", "train.py"), "--output /proc/x.toml cannot be"),
+        (("tune", "--output", ".", "train.py"), "--output . is a folder; a file is expected"),
+        (("tune", "--runs-dir", "/proc/x", "train.py"), "--runs-dir /proc/x cannot be written"),
+        (("tune", "--runs-dir", "train.py/x", "train.py"), "--runs-dir train.py/x cannot be"),
+        (("tune", "--only", "", "train.py"), "'' was found; the name of a lever is expected"),
         (("run", "train.py"), "hotlap.toml does not exist; `hotlap tune COMMAND` writes one"),
         (("run", "--levers", "warp=9", "train.py"), "'warp' is no lever; there are"),
+        (("run", "--levers", "workers=x", "train.py"), "the lever workers is 'x'; a whole number"),
     ],
 )
 def test_wrong_use_is_one_sentence(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
@@ -227,7 +239,8 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, words: tuple[str, ...], messa
         ("levers = 3", "has no table [levers]"),
         ("[levers", "cannot be read"),
         ("[levers]\nworkers = [1, 2]", "the lever workers is [1, 2]; one value is expected"),
-        ("[levers]\nwarp = 9", "'warp' is no lever"),
+        ("[levers]\nwarp = 9", "hotlap.toml: 'warp' is no lever"),
+        ("[levers]\nthreads = 0", "hotlap.toml: the lever threads is '0'; a whole number of at"),
     ],
 )
 def test_a_damaged_settings_file_is_one_sentence(
@@ -247,3 +260,37 @@ def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "the command itself does not run: it ended" in done.stderr
     assert "no data here" in done.stderr
+    # What failed is not remembered: mended, the same command starts anew.
+    assert not list((tmp_path / ".hotlap").glob("tune-*"))
+
+
+def tuning_of(folder: Path, **fields: Any) -> Tuning:
+    request = TuneRequest(("train.py",), folder / ".hotlap", folder / "x.toml", **fields)
+    return Tuning(request, Watcher())
+
+
+def test_trials_of_a_script_that_was_changed_are_not_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import model")
+    (tmp_path / "model.py").write_text("WIDTH = 256")
+    before = tuning_of(tmp_path)._state_folder()
+    assert tuning_of(tmp_path)._state_folder() == before
+    (tmp_path / "model.py").write_text("WIDTH = 16")
+    assert tuning_of(tmp_path)._state_folder() != before
+
+
+def test_what_a_machine_does_not_tell_is_no_objective(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    world = World({})
+    climb = Climb(Bench(world.make, rate, 60.0, 4.0), {}, lambda needed: None)
+    baseline = climb.look()  # 1 GiB, and no energy
+    with pytest.raises(UsageError, match="--objective energy: this machine does not tell it"):
+        tuning_of(tmp_path, objective="energy")._check_objective(baseline, climb)
+    tuning_of(tmp_path, memory_limit_bytes=2.0**29)._check_objective(baseline, climb)
+    (note,) = climb.notes
+    assert "takes 1.00 GiB, more than the limit of 0.50 GiB" in note

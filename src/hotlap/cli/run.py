@@ -21,10 +21,10 @@ def main(argv: Sequence[str]) -> int:
     options.check_json_target(arguments.json)
     from hotlap.chronometer.launch import TimeRequest, exit_like, time_command
     from hotlap.cli.time import finish
-    from hotlap.levers import check_names, find_levers
+    from hotlap.levers import find_levers
     from hotlap.levers.common.inside import Orders
     from hotlap.levers.common.workload import read_events
-    from hotlap.tuner.settings import read_settings
+    from hotlap.tuner.settings import read_settings, values_of
     from hotlap.tuner.trial import environment_of
     from hotlap.tuner.tune import host_workload
 
@@ -32,10 +32,10 @@ def main(argv: Sequence[str]) -> int:
     levers = find_levers(files)
     workload = host_workload()
     if arguments.levers is None:
-        values = read_settings(arguments.settings)
+        asked, source = read_settings(arguments.settings), str(arguments.settings)
     else:
-        values = _values(arguments.levers, levers, workload)
-    check_names(values, levers)
+        asked, source = _asked(arguments.levers), "--levers"
+    values = values_of(asked, levers, workload, source)
     environment = environment_of(levers, values, workload)
     environment |= Orders(values, lever_files=files).to_environment()
     outcome = time_command(
@@ -54,17 +54,10 @@ def main(argv: Sequence[str]) -> int:
     return exit_like(code)
 
 
-def _values(text: str, levers: Sequence[Lever], workload: Workload) -> dict[str, str]:
-    """`a,b=value` by name; a name alone takes the first value worth trying."""
-    from hotlap.levers import check_names
-
+def _asked(text: str) -> dict[str, str]:
+    """`a,b=value` by name; a name alone has no value."""
     words = [word.partition("=") for word in text.split(",") if word]
-    check_names((name for name, _, _ in words), levers)
-    by_name = {lever.name: lever for lever in levers}
-    return {
-        name: value if has_value else (by_name[name].values(workload) or ("on",))[0]
-        for name, has_value, value in words
-    }
+    return {name: value for name, _, value in words}
 
 
 def _tell(

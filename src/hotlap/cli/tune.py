@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,7 @@ def _tune(arguments: argparse.Namespace) -> int:
     watcher = Watcher(display.started, display.baseline, display.rung, display.note)
     tuning = Tuning(request, watcher)
     _check_output(arguments.output)
+    _check_runs_dir(arguments.runs_dir)
     if arguments.sweep:
         return _sweep(tuning, arguments, display)
     from hotlap.report.ladder import render_header, render_ladder
@@ -90,8 +92,30 @@ def _prove(
 
 
 def _check_output(path: Path) -> None:
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--output {path} cannot be written: it is a folder, or its folder is not")
+    if path.is_dir():
+        raise UsageError(f"--output {path} is a folder; a file is expected")
+    _try_to_write(path.parent, f"--output {path}")
+
+
+def _check_runs_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(_cannot_be_written(f"--runs-dir {path}", error)) from None
+    _try_to_write(path, f"--runs-dir {path}")
+
+
+def _try_to_write(folder: Path, option: str) -> None:
+    """Find out before anything is measured; rights alone do not tell of a read-only disk."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hotlap."):
+            pass
+    except OSError as error:
+        raise UsageError(_cannot_be_written(option, error)) from None
+
+
+def _cannot_be_written(option: str, error: OSError) -> str:
+    return f"{option} cannot be written ({error.strerror}); name one in a folder of yours"
 
 
 class Display:
@@ -140,6 +164,14 @@ def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
+def _some_names(text: str) -> list[str]:
+    """None at all would mean all of them."""
+    names = _names(text)
+    if not names:
+        raise argparse.ArgumentTypeError(f"'{text}' was found; the name of a lever is expected")
+    return names
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options and the command."""
     parser = options.Parser(
@@ -174,7 +206,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="A,B",
         help="levers that change the maths and may be kept all the same, such as batch",
     )
-    parser.add_argument("--only", type=_names, default=[], metavar="A,B", help="only these levers")
+    parser.add_argument(
+        "--only", type=_some_names, default=[], metavar="A,B", help="only these levers"
+    )
     parser.add_argument("--skip", type=_names, default=[], metavar="A,B", help="not these levers")
     parser.add_argument(
         "--steps", type=options.positive, metavar="N", help="measured steps a trial (by time)"

@@ -87,12 +87,13 @@ def find_levers(files: Sequence[str] = ()) -> tuple[Lever, ...]:
     return tuple(found)
 
 
-def check_names(names: Iterable[str], levers: Sequence[Lever]) -> None:
-    """Refuse a name that is no lever's."""
+def check_names(names: Iterable[str], levers: Sequence[Lever], source: str = "") -> None:
+    """Refuse a name that is no lever's; `source` is the file that holds it."""
     known = sorted(lever.name for lever in levers)
     for name in names:
         if name not in known:
-            raise UsageError(f"'{name}' is no lever; there are {', '.join(known)}")
+            where = f"{source}: " if source else ""
+            raise UsageError(f"{where}'{name}' is no lever; there are {', '.join(known)}")
 
 
 def _levers_of(path: Path) -> tuple[Lever, ...]:

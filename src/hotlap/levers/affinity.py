@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, set_environment
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -67,6 +67,7 @@ LEVER = Lever(
     phases=("forward", "backward", "optimizer"),
     saves=lambda workload: 0.05,
     values=lambda workload: ("close",),
+    takes=one_of("close", "spread"),
     applies=applies,
     apply=apply,
     environment=environment,

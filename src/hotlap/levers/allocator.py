@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, set_environment
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -114,6 +114,7 @@ LEVER = Lever(
     phases=("data", "forward", "backward", "optimizer"),
     saves=lambda workload: 0.15 if workload.device == "cpu" else 0.03,
     values=values,
+    takes=one_of(*NAMES, "glibc"),
     applies=applies,
     apply=apply,
     environment=environment,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_after_import, wrap_block
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -83,6 +83,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.05),
     values=values,
+    takes=one_of(*BACKENDS),
     applies=applies,
     apply=apply,
     edit=edit,

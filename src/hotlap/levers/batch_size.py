@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, change_arguments
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
@@ -130,6 +130,7 @@ LEVER = Lever(
     phases=("data", "transfer", "forward", "backward", "optimizer", "other"),
     saves=lambda workload: 0.2,
     values=lambda workload: VALUES,
+    takes=whole_number(2, before="x"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -14,7 +14,7 @@ from typing import Any
 
 from hotlap.levers.common.autocast import autocast_calls, in_fp32
 from hotlap.levers.common.edits import Edit, wrap_block
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -56,6 +56,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.5),
     values=lambda workload: ("autocast",),
+    takes=one_of("autocast"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_before
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
@@ -169,6 +169,7 @@ LEVER = Lever(
     phases=("data", "transfer", "forward", "backward"),
     saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from hotlap.levers.common.edits import Edit, insert_before, wrap_call
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -123,6 +123,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.3),
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_before
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -148,6 +148,7 @@ LEVER = Lever(
     phases=(),
     saves=lambda workload: 0.0,
     values=lambda workload: ("blocks",),
+    takes=one_of("blocks"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, set_environment
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -62,6 +62,7 @@ LEVER = Lever(
     saves=lambda workload: 0.0,
     saves_memory=True,
     values=lambda workload: (SETTING,),
+    takes=one_of(SETTING),
     applies=applies,
     apply=apply,
     environment=environment,

@@ -20,7 +20,7 @@ from typing import Any
 from weakref import WeakSet
 
 from hotlap.levers.common.edits import Edit, change_arguments
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, Takes
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -65,6 +65,16 @@ def _argument(value: str) -> tuple[str, bool | int]:
     return "bucket_cap_mb", int(size[1])
 
 
+def _accepts(value: str) -> bool:
+    try:
+        return bool(_argument(value)[1])
+    except ValueError:
+        return False
+
+
+TAKES = Takes("'bucket_view', 'static_graph' or a size such as 'bucket_50mb'", _accepts)
+
+
 def applies(workload: Workload) -> Decision:
     """A model in DistributedDataParallel, on several processes."""
     if not any(one.facts.get("is_ddp") for one in workload.models):
@@ -89,6 +99,7 @@ LEVER = Lever(
     phases=("backward",),
     saves=lambda workload: 0.1,
     values=lambda workload: ("bucket_view", "static_graph", "bucket_50mb", "bucket_100mb"),
+    takes=TAKES,
     applies=applies,
     apply=apply,
     edit=edit,

@@ -15,7 +15,7 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_before, set_environment
 from hotlap.levers.common.later import report_once
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process, user_site
 from hotlap.levers.common.workload import Workload
 
@@ -125,6 +125,7 @@ LEVER = Lever(
     phases=("forward", "backward", "optimizer", "other"),
     saves=lambda workload: 0.5,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     environment=environment,

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from hotlap.levers.common.edits import Edit, insert_before
 from hotlap.levers.common.later import report_once
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -197,7 +197,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
         return
 
     def pin(kind: type, arguments: dict[str, Any]) -> None:
-        if not arguments["pin_memory"]:  # from other memory a copy cannot run beside anything
+        # From other memory a copy cannot run beside anything; a forked worker cannot pin any.
+        if not arguments["pin_memory"] and not process.is_forked:
             arguments["pin_memory"] = True
             process.did(f"batches of {type(arguments['dataset']).__name__} are pinned")
 
@@ -219,15 +220,15 @@ def install(torch: Any, process: Process, stream: Any) -> None:
     process.replace(iterator_class, "_reset", begin_anew)
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)
-        process.replace(torch.Tensor, name, _moving(torch, original, prefetcher))
+        process.replace(torch.Tensor, name, _moving(torch, original, process, prefetcher))
 
 
-def _moving(torch: Any, original: Any, prefetcher: Prefetcher) -> Any:
+def _moving(torch: Any, original: Any, process: Process, prefetcher: Prefetcher) -> Any:
     is_tracing = torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_tracing() or not self.is_cpu:
+        if is_tracing() or not self.is_cpu or process.is_forked:
             return original(self, *args, **kwargs)
         return prefetcher.move(original, self, args, kwargs)
 
@@ -260,6 +261,7 @@ LEVER = Lever(
     phases=("transfer", "data"),
     saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_after_import
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -51,6 +51,7 @@ LEVER = Lever(
     phases=("forward", "backward", "optimizer"),
     saves=lambda workload: 0.03,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import (
     all_tensors,
     edit_optimizers,
@@ -68,6 +68,7 @@ LEVER = Lever(
     phases=("optimizer",),
     saves=lambda workload: 0.5,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

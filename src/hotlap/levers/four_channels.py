@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, wrap_call
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -74,6 +74,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.03),
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

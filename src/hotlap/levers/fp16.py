@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from hotlap.levers.common.autocast import autocast_calls, in_fp32
 from hotlap.levers.common.edits import Edit, insert_before, wrap_block, wrap_call
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -176,6 +176,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=saves,
     values=lambda workload: ("autocast",),
+    takes=one_of("autocast"),
     applies=applies,
     apply=apply,
     edit=edit,

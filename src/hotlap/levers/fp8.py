@@ -14,7 +14,7 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_before
 from hotlap.levers.common.fp8 import CAPABILITY, fits, linear, make_product
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -29,7 +29,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
     swap = ForwardSwap(process, functools.partial(linear, torch, product))
 
     def meet(module: Any, args: Any, kwargs: Any) -> None:
-        if not torch.cuda.is_available() or torch.cuda.get_device_capability() < CAPABILITY:
+        is_on_gpu = any(one.is_cuda for one in module.parameters())
+        if not is_on_gpu or torch.cuda.get_device_capability() < CAPABILITY:
             return
         parts = [part for part in module.modules() if isinstance(part, torch.nn.Linear)]
         n = sum(swap(part) for part in parts[:-1] if type(part) is torch.nn.Linear and _pays(part))
@@ -77,6 +78,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.1),
     values=lambda workload: ("per-tensor",),
+    takes=one_of("per-tensor"),
     only_with=lambda workload: ("compile",),
     applies=applies,
     apply=apply,

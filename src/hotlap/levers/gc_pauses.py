@@ -12,7 +12,7 @@ import gc
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_after_import
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -67,6 +67,7 @@ LEVER = Lever(
     phases=("data", "forward", "backward", "optimizer", "other"),
     saves=lambda workload: 0.03,
     values=lambda workload: ("freeze",),
+    takes=one_of("freeze"),
     applies=applies,
     apply=apply,
     edit=edit,

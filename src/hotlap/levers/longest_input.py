@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_before
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, Takes
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -37,6 +37,16 @@ def apply(torch: Any, value: str, process: Process) -> None:
         process.did(f"{n_bytes / 2**30:.1f} GiB of {device} are held for long inputs")
 
     process.on_model(meet)
+
+
+def _is_share(value: str) -> bool:
+    try:
+        return 0 < float(value) < 1
+    except ValueError:
+        return False
+
+
+TAKES = Takes("a share of the free memory between 0 and 1, as in '0.5',", _is_share)
 
 
 def applies(workload: Workload) -> Decision:
@@ -65,6 +75,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: workload.on_device(0.05),
     values=lambda workload: ("0.5", "0.8"),
+    takes=TAKES,
     applies=applies,
     apply=apply,
     edit=edit,

@@ -12,12 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, set_environment
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """The second is its older name, which oneDNN still reads."""
+
+WITHOUT_AMX = (
+    *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"),
+    *("AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512_CORE_FP16"),
+)
+"""What oneDNN calls the sets of instructions before AMX."""
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -64,6 +70,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=lambda workload: 0.03,
     values=values,
+    takes=one_of(*WITHOUT_AMX),
     applies=applies,
     apply=apply,
     environment=environment,

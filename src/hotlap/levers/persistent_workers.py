@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -62,6 +62,7 @@ LEVER = Lever(
     phases=("data",),
     saves=lambda workload: 0.1,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

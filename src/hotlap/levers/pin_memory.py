@@ -14,7 +14,7 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.later import report_once
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import edit_loaders
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -27,22 +27,31 @@ def apply(torch: Any, value: str, process: Process) -> None:
     did_once = report_once(process)
 
     def change(kind: type, arguments: dict[str, Any]) -> None:
-        if not arguments["pin_memory"]:
+        if not arguments["pin_memory"] and not process.is_forked:
             arguments["pin_memory"] = True
             process.did(f"batches of {type(arguments['dataset']).__name__} are pinned")
 
     process.on_loader(change)
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)
-        process.replace(torch.Tensor, name, _without_waiting(torch, original, did_once))
+        process.replace(torch.Tensor, name, _without_waiting(torch, original, process, did_once))
 
 
-def _without_waiting(torch: Any, original: Any, did_once: Callable[[str], None]) -> Any:
+def _without_waiting(
+    torch: Any, original: Any, process: Process, did_once: Callable[[str], None]
+) -> Any:
     is_tracing = torch.compiler.is_dynamo_compiling
+
+    def can_go_on(tensor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if tensor.is_cuda or says_itself(args, kwargs):
+            return False
+        is_to_gpu = original.__name__ == "cuda" or names_gpu(torch, args, kwargs)
+        # The last question starts CUDA, which ends a forked worker: only where a copy does as well.
+        return is_to_gpu and not process.is_forked and tensor.is_pinned()
 
     @functools.wraps(original)
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_tracing() or self.is_cuda or says_itself(args, kwargs) or not self.is_pinned():
+        if is_tracing() or not can_go_on(self, args, kwargs):
             return original(self, *args, **kwargs)
         moved = original(self, *args, non_blocking=True, **kwargs)
         if moved.is_cuda:
@@ -55,6 +64,16 @@ def _without_waiting(torch: Any, original: Any, did_once: Callable[[str], None])
 def says_itself(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call of `.to` or `.cuda` says whether it waits: by name, or as its only flag."""
     return "non_blocking" in kwargs or any(isinstance(one, bool) for one in args)
+
+
+def names_gpu(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call of `.to` leads to a GPU: by its name or number, or by a tensor there."""
+    target = kwargs.get("device", kwargs.get("tensor", args[0] if args else None))
+    if isinstance(target, torch.Tensor):
+        return bool(target.is_cuda)
+    if isinstance(target, torch.device):
+        return bool(target.type == "cuda")
+    return isinstance(target, int) or (isinstance(target, str) and target.startswith("cuda"))
 
 
 def applies(workload: Workload) -> Decision:
@@ -84,6 +103,7 @@ LEVER = Lever(
     phases=("transfer", "data"),
     saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
+    takes=one_of("on"),
     applies=applies,
     apply=apply,
     edit=edit,

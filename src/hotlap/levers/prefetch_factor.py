@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
@@ -63,6 +63,7 @@ LEVER = Lever(
     phases=("data",),
     saves=lambda workload: 0.1,
     values=values,
+    takes=whole_number(DEFAULT),
     applies=applies,
     apply=apply,
     edit=edit,

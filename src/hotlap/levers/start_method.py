@@ -12,10 +12,12 @@ import sys
 from typing import Any
 
 from hotlap.levers.common.edits import Edit
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
+
+METHODS = ("forkserver", "spawn", "fork")
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -39,7 +41,7 @@ def _default() -> str:
 
 def values(workload: Workload) -> tuple[str, ...]:
     """All but the default."""
-    return tuple(one for one in ("forkserver", "spawn", "fork") if one != _default())
+    return tuple(one for one in METHODS if one != _default())
 
 
 def _loaders(workload: Workload) -> tuple[Seen, ...]:
@@ -66,6 +68,7 @@ LEVER = Lever(
     phases=("data",),
     saves=lambda workload: 0.05,
     values=values,
+    takes=one_of(*METHODS),
     applies=applies,
     apply=apply,
     edit=edit,

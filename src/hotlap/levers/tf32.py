@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_after_import
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -55,6 +55,7 @@ LEVER = Lever(
     phases=("forward", "backward"),
     saves=saves,
     values=lambda workload: ("high",),
+    takes=one_of("high", "medium"),
     applies=applies,
     apply=apply,
     edit=edit,

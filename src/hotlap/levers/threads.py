@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_after_import
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -75,6 +75,7 @@ LEVER = Lever(
     phases=("forward", "backward", "optimizer"),
     saves=lambda workload: 0.2,
     values=values,
+    takes=whole_number(1),
     applies=applies,
     apply=apply,
     environment=environment,

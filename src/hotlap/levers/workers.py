@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit
-from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.loaders import edit_loaders, waits_for_data
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
@@ -88,6 +88,7 @@ LEVER = Lever(
     phases=("data",),
     saves=lambda workload: 0.8,
     values=values,
+    takes=whole_number(1),
     applies=applies,
     apply=apply,
     edit=edit,

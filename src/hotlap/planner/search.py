@@ -2,8 +2,8 @@
 
 What is tried: tensor parallel inside a node, pipelines (1F1B, interleaved, zero-bubble), context
 parallel for long sequences, expert parallel, replicas with and without ZeRO, full and hybrid
-sharding, each recomputation, micro-batches by powers of two. Memory is cheap to predict and comes
-first; only layouts that fit are timed.
+sharding, each recomputation, micro-batches by powers of two and by halves of a replica's share.
+Memory is cheap to predict and comes first; only layouts that fit are timed.
 
 Activations go to the host where its memory is known to be enough and that is clearly faster than to
 compute them again. Where nothing fits the GPUs alone, activations are tried there, then the
@@ -195,12 +195,18 @@ def _data_layouts(n: int, inside: int, n_experts: int, is_pipeline: bool) -> Ite
 
 
 def trainings(space: Space, layout: Layout) -> Iterator[Training]:
-    """The micro-batches that a layout allows."""
-    micro = space.micro_batch or 1
-    while micro <= (space.micro_batch or min(MOST_MICRO, space.training.batch)):
+    """The micro-batches that a layout allows, the smallest first."""
+    share = space.training.batch // layout.n_data
+    for micro in [space.micro_batch] if space.micro_batch else _micro_batches(share):
         if not refusal(layout, space.model, space.gpus.n, space.training.batch, micro):
             yield replace(space.training, micro_batch=micro)
-        micro *= 2
+
+
+def _micro_batches(share: int) -> list[int]:
+    """Powers of two, and what one replica gets of the batch, whole and halved."""
+    powers = {2**i for i in range(MOST_MICRO.bit_length())}
+    halves = {share >> i for i in range(share.bit_length()) if share % 2**i == 0}
+    return sorted(one for one in powers | halves if 0 < one <= min(MOST_MICRO, share))
 
 
 def _divisors(n: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -87,7 +88,7 @@ def render_ladder(ladder: Ladder, output: str) -> str:
                 lines += [f"      | {line}" for line in rung.last_lines[-3:]]
     untried = [f"{rung.lever}={rung.value}" for rung in ladder.rungs if rung.state == "not tried"]
     if untried:
-        lines += ["", "  not tried, the budget was used up:"]
+        lines += ["", "  not tried, the budget is too short for them:"]
         lines += textwrap.wrap(
             ", ".join(untried), 96, initial_indent="    ", subsequent_indent="    "
         )
@@ -101,25 +102,30 @@ def render_ladder(ladder: Ladder, output: str) -> str:
     if ladder.diff:
         lines += ["", ladder.diff.rstrip()]
     lines += [f"  note: {note}" for note in ladder.notes]
-    lines += ["", f"  {output} holds these settings; `hotlap run COMMAND` applies them"]
+    settings = "" if output == "hotlap.toml" else f"--settings {shlex.quote(output)} "
+    applied = f"holds these settings; `hotlap run {settings}COMMAND` applies them"
+    lines += ["", f"  {output} {applied if ladder.levers else 'holds no lever'}"]
     return "\n".join(lines)
 
 
 def _result(ladder: Ladder) -> list[str]:
     how = {
         "complete": "",
-        "out of budget": ", the budget is used up",
+        "out of budget": ", the budget is too short for more",
         "interrupted": ", interrupted",
     }
     if not ladder.levers:
-        first = f"  nothing pays: {quantity(ladder.baseline.samples_per_s)} {ladder.unit} as it is"
-        return [f"{first} ({seconds(ladder.total_s)}{how[ladder.status]})"]
+        as_it_is = f"{quantity(ladder.baseline.samples_per_s)} {ladder.unit} as it is"
+        was_tried = any(rung.samples_per_s for rung in ladder.rungs)
+        found = "nothing was seen to pay" if was_tried else "no lever was tried to its end"
+        return [f"  {found}: {as_it_is} ({seconds(ladder.total_s)}{how[ladder.status]})"]
     interval = ""
     if ladder.ratio_low and ladder.ratio_high:
         interval = f" [{ladder.ratio_low:.2f}, {ladder.ratio_high:.2f}]"
     what = {"time": "faster", "memory": "smaller", "energy": "more samples a joule"}
+    of_what = ":" if ladder.objective == "time" else ", at"
     return [
-        f"  {ladder.ratio:.2f}x {what[ladder.objective]}{interval}: "
+        f"  {ladder.ratio:.2f}x {what[ladder.objective]}{interval}{of_what} "
         f"{quantity(ladder.baseline.samples_per_s)} -> {quantity(ladder.best.samples_per_s)} "
         f"{ladder.unit} ({seconds(ladder.total_s)}{how[ladder.status]})"
     ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hotlap.errors import RecordError
@@ -77,6 +77,9 @@ class Bench:
             limit_s = self.time_limit(settings)
             n_warmup = self.n_warmup + self.queue(settings)
             trial = self.make(settings, seed, self.n_steps, n_warmup, limit_s)
+            if trial.state == "hung" and limit_s < self.patience_s():
+                reason = f"it had not ended after {limit_s:.0f} s, all that the budget left for it"
+                trial = replace(trial, reason=reason)
             self._write(trial)
         self.trials.setdefault(key_of(settings), []).append(trial)
         return trial
@@ -104,12 +107,15 @@ class Bench:
         durations = sorted(t.total_s for ts in self.trials.values() for t in ts if t.state == "ok")
         return durations[len(durations) // 2] if durations else 0.0
 
-    def time_limit(self, settings: Settings) -> float:
-        """When a trial is taken for hung: compilers may take minutes, and no more than is left."""
+    def patience_s(self) -> float:
+        """When a trial is taken for hung: compilers may take minutes."""
         base = self.trials.get((), [])
-        usual = base[0].total_s if base else 0.0
-        limit = max(180.0, 10 * usual) if base else self.budget_s
-        return max(min(limit, self.time_left()), 5.0)
+        return max(180.0, 10 * base[0].total_s) if base else self.budget_s
+
+    def time_limit(self, settings: Settings) -> float:
+        """No more than is left; of new settings, less what it takes to prove the best without."""
+        proof_s = 0.0 if key_of(settings) in self.trials else 2 * self.typical_trial_s()
+        return max(min(self.patience_s(), self.time_left() - proof_s), 5.0)
 
     def has_time_for(self, n_trials: float) -> bool:
         """Whether so many more trials fit into the budget."""
@@ -123,7 +129,11 @@ class Bench:
         """The last figures of settings that were measured; by the objective if nothing is said."""
         score = score or self.score
         trials = [t for t in self.trials[key_of(settings)] if t.state == "ok" and t.seed == 0]
-        scores = [(score(trial), within_error(trial.step_s)) for trial in trials[-n_recent:]]
+        # Steps say how well their own rate is known, and nothing of memory or energy.
+        scores = [
+            (score(trial), within_error(trial.step_s) if score is rate else 0.0)
+            for trial in trials[-n_recent:]
+        ]
         known = [(score, error) for score, error in scores if score]
         return Measured(tuple(s for s, _ in known), tuple(e for _, e in known))
 

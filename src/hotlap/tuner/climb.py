@@ -5,6 +5,7 @@ for each lever and value, in order:
     a trial on top of the best so far   ends badly, or is another training: a state, go on
     if it rounds, and none did before:  how far rounding drives this training apart: the baseline
                                         once more, with noise on its gradients
+    if it draws other random numbers:   what follows is compared with the best, not the baseline
     faster than the best so far?        the best is measured again, so that drift is no gain
     outside the noise?                  kept, and `hotlap.toml` is written
 leave one out                           each kept lever's real contribution; passengers go
@@ -34,6 +35,8 @@ WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
 PROMISING = 0.1
 """A lever that may save this share of the step is not given up because the machine is noisy."""
+UNSTEADY = 1.5
+"""Two runs of the same command that differ by this factor are worth a note."""
 MOST_LOOKS = 4
 """Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
@@ -55,6 +58,8 @@ class Climb:
     notes: list[str] = field(default_factory=list)
     has_dropout: bool = False
     _has_noise: bool = False
+    _judged_from: dict[str, str] = field(default_factory=dict)
+    """The settings that `reference` is of."""
     is_complete: bool = True
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
@@ -72,8 +77,18 @@ class Climb:
         if is_other or self.bench.queue({}):  # of which the first look did not know
             self.bench.trials[()].clear()
             first = self.look()
-        self.reference = Reference([first, self.look()])
+        again = self.look()
+        self.reference = Reference([first, again])
+        self._tell_of_unsteady(first, again)
         return first
+
+    def _tell_of_unsteady(self, first: Trial, again: Trial) -> None:
+        rates = sorted(filter(None, map(rate, (first, again))))
+        if len(rates) == 2 and rates[1] > UNSTEADY * rates[0]:
+            self.notes.append(
+                f"the machine is not steady: the same command ran {rates[1] / rates[0]:.1f} times "
+                "as fast in one of two runs; what a lever is worth can hardly be seen on it"
+            )
 
     def look(self) -> Trial:
         """Run the command as it is."""
@@ -102,7 +117,7 @@ class Climb:
                 self._try(one)
             else:
                 self.is_complete = False
-                reason = "the budget was used up"
+                reason = "the budget is too short for it"
                 self.rungs.append(_untried(one.lever, one.value, "not tried", reason))
         names = {name for name, _ in considered}
         for one in candidates:
@@ -115,17 +130,20 @@ class Climb:
         """Seconds to try it, and to prove at the end what is kept then: none are given away.
 
         To try it: a trial, and the best once more. To prove it: baseline and best once more, and
-        the best without each of its levers; without the last one it has just been measured.
+        the best without each of its levers; without the last one it has just been measured. For a
+        lever that promises much, what the others are worth may stay unmeasured.
         """
         lever, best_s = candidate.lever, self._again_s(self.best)
         first_s = max(lever.cost(candidate.value) * best_s, self._longest_s())
         # What leaves the model as it is leaves the compiler nothing new to do.
         trial_s = first_s if "forward" in lever.phases or not self._slow(self.best) else best_s
+        known_s = trial_s + 2 * best_s + self._again_s({})
+        if candidate.promise >= PROMISING and lever.name not in self.best:
+            return known_s
         new = {**self.best, lever.name: candidate.value}
-        left_out_s = sum(
+        return known_s + sum(
             first_s if self._slow(_without(new, name)) else best_s for name in self.best
         )
-        return trial_s + left_out_s + 2 * best_s + self._again_s({})
 
     def _again_s(self, settings: Mapping[str, str]) -> float:
         """How long it takes to measure settings again: compilers find their first results then."""
@@ -252,7 +270,9 @@ class Climb:
         return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
 
     def _claim(self, settings: Mapping[str, str]) -> Claim:
-        return Claim.of([self.levers[name] for name in settings], self.has_dropout)
+        """Of the levers that the reference does not have."""
+        new = [self.levers[n] for n, v in settings.items() if self._judged_from.get(n) != v]
+        return Claim.of(new, self.has_dropout)
 
     def _gain(self, settings: Mapping[str, str], n_recent: int = RECENT) -> Interval:
         bench, n_recent = self.bench, max(n_recent, RECENT)
@@ -273,8 +293,21 @@ class Climb:
             reason = f"{lever.name} needs it"
             needed = _untried(self.levers[name], settings[name], "ok", reason)
             self._add(replace(needed, kept=True))
+        draws_anew = self._claim(settings).new_randomness
         self.best = settings
         self.on_kept(self.best)
+        if draws_anew:
+            self._judge_from_best()
+
+    def _judge_from_best(self) -> None:
+        """Compare what follows with the best: it draws its random numbers from the same streams.
+
+        With the baseline, which draws others, only curves could be compared from now on, and a
+        lever that does harm would hide behind what chance allows them.
+        """
+        trials = [t for t in self.bench.trials[key_of(self.best)] if t.state == "ok"]
+        self.reference = Reference(trials, known_deviation=self.reference.own_deviation)
+        self._judged_from, self._has_noise = dict(self.best), False
 
     # The end ----------------------------------------------------------------------------------
 
@@ -289,7 +322,7 @@ class Climb:
                 continue
             if not self._has_time_to_leave_out(name):
                 self.is_complete = False
-                self.notes.append("contributions were not all measured: the budget was used up")
+                self.notes.append("contributions were not all measured: the budget is too short")
                 return
             self._leave_out(name)
 

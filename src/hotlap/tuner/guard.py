@@ -34,6 +34,8 @@ MAX_GRADIENT_BOUND = 6e-3
 """Rounding of single numbers averages out over a tensor: its norm moves far less than they do."""
 SMALL_GRADIENT = 1e-3
 """A tensor whose gradient is so much smaller than the largest one is left out: it may be noise."""
+LAST_BATCHES = 0.25
+"""Of all samples: the last batch of each epoch may be left out, or be a small one."""
 N_ERRORS = 4.0
 """How many standard errors apart two curves may lie."""
 CORRELATED_STEPS = 5
@@ -76,14 +78,25 @@ class Reference:
     """Repetitions of the baseline, the first of which is the one that counts."""
     noisy: Trial | None = None
     """The baseline with noise of the size of rounding; None where it could not be had."""
+    known_deviation: float = 0.0
+    """How far repetitions of this training were seen apart before, relative."""
+
+    @property
+    def own_deviation(self) -> float:
+        """How far repetitions lie apart, relative; 0 where they are exact."""
+        first = self.baselines[0]
+        others = [_pairs(first.losses, other.losses) for other in self.baselines[1:]]
+        seen = (abs(d) for pairs in others if pairs for d in _deviations(pairs))
+        return max(seen, default=self.known_deviation)
 
 
 def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     """Compare a trial that ran to its end with the baseline."""
     first = reference.baselines[0]
-    shorter, longer = sorted((first, trial), key=lambda one: one.n_steps)
-    if shorter.n_steps < longer.n_steps and not shorter.is_cut:
-        return Verdict(False, f"{trial.n_steps} steps instead of {first.n_steps}")
+    is_other_batch = claim.changes == "maths" and not _same_samples(first, trial)
+    problem = _other_samples(first, trial) if is_other_batch else _other_steps(first, trial)
+    if problem:
+        return Verdict(False, problem)
     if claim.changes == "maths":
         return _judge_maths(first, trial)
     if not _same_samples(first, trial):
@@ -95,13 +108,30 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     if not pairs:
         return Verdict(False, "no loss to compare")
     known = f"{len(pairs)} steps" + ("" if len(pairs) >= MIN_STEPS else " only")
-    exact = _judge_exact(pairs, _own_deviation(reference.baselines), known)
+    exact = _judge_exact(pairs, reference.own_deviation, known)
     if exact.same or (claim.changes == "nothing" and not claim.new_randomness):
         return exact
     if claim.new_randomness:
         return _judge_curves(pairs, claim.bound, [], known)
     problem = _first_updates(reference, trial, claim.bound)
     return Verdict(False, problem) if problem else _judge_rounding(reference, pairs, claim, known)
+
+
+def _other_steps(first: Trial, trial: Trial) -> str:
+    shorter, longer = sorted((first, trial), key=lambda one: one.n_steps)
+    if shorter.n_steps < longer.n_steps and not shorter.is_cut:
+        return f"{trial.n_steps} steps instead of {first.n_steps}"
+    return ""
+
+
+def _other_samples(first: Trial, trial: Trial) -> str:
+    """Whether trainings with batches of different sizes end after different numbers of samples."""
+    if first.is_cut or trial.is_cut:
+        return ""
+    before, after = (one.n_steps * (one.samples_per_step or 0.0) for one in (first, trial))
+    if math.isclose(before, after, rel_tol=LAST_BATCHES):
+        return ""
+    return f"{after:,.0f} samples instead of {before:,.0f}"
 
 
 # Losses ---------------------------------------------------------------------------------------
@@ -122,13 +152,6 @@ def _deviations(pairs: Sequence[tuple[float, float]]) -> list[float]:
     return [(y - x) / max(abs(x), scale) for x, y in pairs]
 
 
-def _own_deviation(baselines: Sequence[Trial]) -> float:
-    """How far the baseline's repetitions lie apart, relative; 0 where it repeats itself exactly."""
-    first = baselines[0]
-    others = [_pairs(first.losses, other.losses) for other in baselines[1:]]
-    return max((abs(d) for pairs in others if pairs for d in _deviations(pairs)), default=0.0)
-
-
 def _judge_exact(pairs: Sequence[tuple[float, float]], own: float, known: str) -> Verdict:
     deviations = _deviations(pairs)
     worst = max(map(abs, deviations))
@@ -146,7 +169,7 @@ def _judge_rounding(
 ) -> Verdict:
     first, noisy = reference.baselines[0], reference.noisy
     noise = _deviations(_pairs(first.losses, noisy.losses)) if noisy is not None else []
-    own = _own_deviation(reference.baselines)
+    own = reference.own_deviation
     for step, deviation in enumerate(_deviations(pairs), 1):
         driven = max((abs(d) for d in noise[: step + 1]), default=0.0)
         if driven > DRIVEN_APART:

@@ -6,12 +6,17 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hotlap.errors import UsageError
+from hotlap.levers import check_names
+from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.workload import Workload
 
 NAME = "hotlap.toml"
+OFF = ("off", "false")
+"""Values that leave a lever out."""
 
 
 def read_settings(path: Path) -> dict[str, str]:
@@ -39,6 +44,34 @@ def read_settings(path: Path) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def values_of(
+    asked: Mapping[str, str], levers: Sequence[Lever], workload: Workload, source: str
+) -> dict[str, str]:
+    """A value for each lever that is asked for and not off; `source` is who asks, for a refusal.
+
+    No value, and 'on' where a lever has no such value, is the first that is worth trying.
+    """
+    check_names(asked, levers, source)
+    by_name = {lever.name: lever for lever in levers}
+    return {
+        name: _value_of(by_name[name], value, workload, source)
+        for name, value in asked.items()
+        if value not in OFF
+    }
+
+
+def _value_of(lever: Lever, asked: str, workload: Workload, source: str) -> str:
+    accepts, expected = lever.takes.accepts, f"{lever.takes.expected} is expected"
+    if not asked or (asked == "on" and not accepts(asked)):
+        worth_trying = lever.values(workload)
+        if not worth_trying:
+            raise UsageError(f"{source}: the lever {lever.name} has no value; {expected}")
+        return worth_trying[0]
+    if not accepts(asked):
+        raise UsageError(f"{source}: the lever {lever.name} is '{asked}'; {expected}, or 'off'")
+    return asked
 
 
 def write_settings(path: Path, levers: Mapping[str, str], comments: list[str]) -> None:

@@ -252,7 +252,7 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
         return "oom", "it ran out of memory"
     if run.status in ("ok", "cut"):
         if run.step_s is None and run.steps.warmup:
-            return "crashed", f"it made {run.steps.warmup} steps only, all of them warm-up"
+            return "crashed", f"it ended after {run.steps.warmup} steps: too few to measure any"
         if run.step_s is None:
             return "crashed", "it ended without a training step"
         return "ok", ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from hotlap import __version__
 from hotlap.chronometer.launch import resolve
+from hotlap.errors import UsageError
 from hotlap.levers import check_names, find_levers
 from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
@@ -37,6 +39,8 @@ TRIAL_S = 4.0
 """How long the measured steps of a trial take, if the guard does not need more of them."""
 BATCHES_AHEAD = 2
 """That a DataLoader's worker loads ahead, unless it is told otherwise."""
+MOST_SOURCES, LARGEST_SOURCE_BYTES = 2000, 4 << 20
+"""Of files that are looked at to see whether they are those of an interrupted climb."""
 SHARE_OF_TRIAL = 60
 """A trial's measured part is at most this part of the budget."""
 
@@ -109,8 +113,9 @@ class Tuning:
             )
             status = "complete"
             try:
-                self.learn(climb.look())
+                self._look(climb)
                 first = climb.measure_baseline()
+                self._check_objective(first, climb)
                 self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
                 self.watcher.baseline(first, self.workload)
@@ -132,6 +137,29 @@ class Tuning:
             self._write_settings(climb.best)  # interrupted with nothing yet, older ones stay
         ladder.write(self.request.runs_dir / f"ladder-{started.replace(':', '')[:17]}.json")
         return ladder
+
+    def _look(self, climb: Climb) -> None:
+        """Learn from the first run; one that failed is not remembered: it may be mended."""
+        try:
+            self.learn(climb.look())
+        except UsageError:
+            self.forget_trials()
+            raise
+
+    def _check_objective(self, baseline: Trial, climb: Climb) -> None:
+        """Whether there is something to better, and something to stay below."""
+        if self._score()(baseline) is None:
+            self.forget_trials()
+            raise UsageError(
+                f"--objective {self.request.objective}: this machine does not tell it; "
+                "--objective time needs nothing but a clock"
+            )
+        limit, memory = self.request.memory_limit_bytes, memory_of(baseline)
+        if limit and memory and memory > limit:
+            climb.notes.append(
+                f"the command as it is takes {memory / 2**30:.2f} GiB, more than the limit of "
+                f"{limit / 2**30:.2f} GiB"
+            )
 
     def forget_trials(self) -> None:
         """Remove the Runs of the trials: what they came to is in the ladder."""
@@ -210,7 +238,8 @@ class Tuning:
         words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]
         words += [self.request.objective, str(self.request.memory_limit_bytes)]
         words += [*self.request.allowed, str(self.request.steps)]
-        words += [*self.request.only, "-", *self.request.skipped]
+        words += [*self.request.only, "-", *self.request.skipped, platform.node()]
+        words += _sources(self.request.command)
         name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
 
@@ -281,6 +310,18 @@ class Tuning:
             f"Command: {' '.join(self.request.command)!r}",
         ]
         write_settings(self.request.output, levers, comments)
+
+
+def _sources(command: Sequence[str]) -> list[str]:
+    """What the command's files and the Python files beside them hold: trials are of these alone."""
+    named = [Path(word) for word in command]
+    paths = {*(path for path in named if path.suffix), *Path.cwd().rglob("*.py")}
+    digests = []
+    for path in sorted(paths)[:MOST_SOURCES]:
+        with contextlib.suppress(OSError):
+            if path.is_file() and path.stat().st_size <= LARGEST_SOURCE_BYTES:
+                digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    return digests
 
 
 def _fields(one: Rate) -> tuple[float, float | None, float | None]:

@@ -23,6 +23,38 @@ class Decision:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """Which values a lever takes, and how a person is told of them."""
+
+    expected: str
+    """As in '… is expected'."""
+    accepts: Callable[[str], bool]
+
+
+def one_of(*words: str) -> Takes:
+    """Some words and nothing else."""
+    *others, last = (f"'{word}'" for word in words)
+    return Takes(" or ".join(filter(None, (", ".join(others), last))), words.__contains__)
+
+
+def whole_number(least: int, before: str = "") -> Takes:
+    """A whole number of at least so much, behind some letters where a value begins with them."""
+
+    def accepts(value: str) -> bool:
+        digits = value.removeprefix(before)
+        is_number = value.startswith(before) and digits.isascii() and digits.isdigit()
+        return is_number and int(digits) >= least
+
+    text = f"a whole number of at least {least}"
+    example = f"{before}{least}"
+    return Takes(f"'{before}' and {text}, as in '{example}'," if before else text, accepts)
+
+
+ANYTHING = Takes("a value", lambda value: True)
+"""Of levers that say nothing about it."""
+
+
 def _no_environment(value: str, workload: Workload) -> Mapping[str, str]:
     return {}
 
@@ -52,6 +84,8 @@ class Lever:
     """Whether there is anything to gain on this machine and workload."""
     edit: Callable[[str, Workload], tuple[Edit, ...]]
     """What a user would change in the source to have it without hotlap."""
+    takes: Takes = ANYTHING
+    """The values that `apply` can do something with. 'off' is none: it leaves the lever out."""
     apply: Callable[[Any, str, Process], None] = _nothing_inside
     """Make the change in the training process, at the end of its `import torch`."""
     environment: Callable[[str, Workload], Mapping[str, str]] = _no_environment

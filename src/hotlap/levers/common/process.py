@@ -17,6 +17,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from hotlap.levers.common.losses import n_logits
 
@@ -36,6 +37,7 @@ class Process:
 
     def __init__(self, torch: Any, session: Any, report: Report) -> None:
         self._torch, self._session, self._report = torch, session, report
+        self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
         self.lever = ""
         """The name of the one at work."""
@@ -46,6 +48,8 @@ class Process:
         self._contexts: list[tuple[str, Callable[[Any], Any]]] = []
         self._on_loader: list[tuple[str, ArgumentChange]] = []
         self._on_optimizer: list[tuple[str, ArgumentChange]] = []
+        self._lazy_models: WeakSet[Any] = WeakSet()
+        self._awaits_lazy_models = False
         self._in_model_change = False
         self._in_constructor = False
 
@@ -77,6 +81,14 @@ class Process:
     def failed(self, why: str) -> None:
         """Report that the lever at work could not be applied."""
         self._report(failed=self.lever, why=why)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that levers were applied to.
+
+        A worker of a DataLoader is one: whatever touches CUDA there ends it.
+        """
+        return os.getpid() != self._pid
 
     def as_lever(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a part of a lever; an error of it is reported and goes no further."""
@@ -234,15 +246,40 @@ class Process:
     def _meet_model(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._in_model_change or next(module.parameters(), None) is None:
             return  # a criterion is a module too, with nothing in it to change
+        with contextlib.suppress(Exception):
+            self._report(seen="process", facts=self._describe_process(module, args, kwargs))
+        if self._is_lazy(module):
+            self._wait_for(module)
+            return
         self._in_model_change = True
         try:
             with contextlib.suppress(Exception):
                 self._report_seen("model", self._describe_model(module, args, kwargs))
-                self._report(seen="process", facts=self._describe_process(module, args, kwargs))
             for lever, change in self._on_model:
                 self.as_lever(lever, change, module, args, kwargs)
         finally:
             self._in_model_change = False
+
+    def _is_lazy(self, module: Any) -> bool:
+        """Whether it has layers that find their sizes, and get their weights, at the first call."""
+        is_lazy = self._torch.nn.parameter.is_lazy
+        return any(map(is_lazy, (*module.parameters(), *module.buffers())))
+
+    def _wait_for(self, lazy_model: Any) -> None:
+        """Meet it at its first training call with all weights there."""
+        if not self._awaits_lazy_models:
+            self._awaits_lazy_models = True
+            told_before = self._session.on_training_call
+
+            def see(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                if module in self._lazy_models and not self._is_lazy(module):
+                    self._lazy_models.discard(module)
+                    self._meet_model(module, args, kwargs)
+                if told_before is not None:
+                    told_before(module, args, kwargs)
+
+            self._session.on_training_call = see
+        self._lazy_models.add(lazy_model)
 
     def _describe_model(self, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         torch = self._torch

@@ -1,0 +1,122 @@
+"""The values that a settings file or `--levers` asks for: taken, left out or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hotlap.errors import UsageError
+from hotlap.levers import LEVERS
+from hotlap.levers.common.lever import Decision, Lever
+from hotlap.levers.common.workload import Workload
+from hotlap.records.ladder import Ladder, Rate
+from hotlap.report.ladder import render_ladder
+from hotlap.tuner.settings import read_settings, values_of
+
+
+def of_a_user(*values: str) -> Lever:
+    """A lever of a user's file, which says nothing of what it takes."""
+    return Lever(
+        name="mine",
+        summary="a user's own",
+        changes="nothing",
+        risk="safe",
+        phases=("forward",),
+        saves=lambda workload: 0.1,
+        values=lambda workload: values,
+        applies=lambda workload: Decision(True, "it is a test"),
+        edit=lambda value, workload: (),
+    )
+
+
+def settled(lever: Lever | None = None, **asked: str) -> dict[str, str]:
+    levers = (*LEVERS, lever) if lever else LEVERS
+    return values_of(asked, levers, Workload(n_cpus=4), "hotlap.toml")
+
+
+def test_a_lever_that_is_off_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "hotlap.toml"
+    file.write_text(
+        '[levers]\nfused_optimizer = false\nbf16 = "off"\ncompile = "false"\nthreads = 2\n'
+    )
+    assert settled(**read_settings(file)) == {"threads": "2"}
+
+
+def test_a_lever_that_is_on_has_its_first_value(tmp_path: Path) -> None:
+    file = tmp_path / "hotlap.toml"
+    file.write_text('[levers]\nfused_optimizer = true\nbf16 = true\nthreads = "on"\n')
+    wanted = {"fused_optimizer": "on", "bf16": "autocast", "threads": "4"}
+    assert settled(**read_settings(file)) == wanted
+    assert settled(fused_optimizer="", bf16="", threads="") == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("fused_optimizer", "banana", "'on' is expected"),
+        ("batch_size", "0", "'x' and a whole number of at least 2, as in 'x2', is expected"),
+        ("batch_size", "x0", "'x' and a whole number of at least 2, as in 'x2', is expected"),
+        ("workers", "x", "a whole number of at least 1 is expected"),
+        ("workers", "-1", "a whole number of at least 1 is expected"),
+        ("threads", "0", "a whole number of at least 1 is expected"),
+        ("tf32", "banana", "'high' or 'medium' is expected"),
+        ("allocator", "banana", "'tcmalloc', 'jemalloc' or 'glibc' is expected"),
+    ],
+)
+def test_a_value_that_is_none_is_refused(name: str, value: str, expected: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        settled(**{name: value})
+    message = f"hotlap.toml: the lever {name} is '{value}'; {expected}, or 'off'"
+    assert str(refusal.value) == message
+
+
+def test_where_no_value_is_worth_trying_one_is_asked_for() -> None:
+    message = "the lever workers has no value; a whole number of at least 1 is expected"
+    for value in ("", "on"):
+        with pytest.raises(UsageError, match=message):
+            settled(workers=value)
+
+
+def test_a_users_lever_takes_anything() -> None:
+    assert settled(of_a_user("fast"), mine="banana") == {"mine": "banana"}
+    assert settled(of_a_user("fast"), mine="on") == {"mine": "on"}
+    assert settled(of_a_user("fast"), mine="") == {"mine": "fast"}
+    with pytest.raises(UsageError, match="the lever mine has no value; a value is expected"):
+        settled(of_a_user(), mine="")
+
+
+def test_an_unknown_name_is_told_with_its_file() -> None:
+    with pytest.raises(UsageError, match=r"^hotlap\.toml: 'warp' is no lever; there are "):
+        settled(warp="off")
+
+
+@pytest.mark.parametrize(
+    ("output", "command"),
+    [
+        ("hotlap.toml", "hotlap run COMMAND"),
+        ("fast.toml", "hotlap run --settings fast.toml COMMAND"),
+        ("my runs/fast.toml", "hotlap run --settings 'my runs/fast.toml' COMMAND"),
+    ],
+)
+def test_a_climb_ends_with_the_command_that_reads_its_file(output: str, command: str) -> None:
+    rate = Rate(100.0, 99.0, 101.0)
+    ladder = Ladder(
+        command=("train.py",),
+        started="2026-01-01T00:00:00",
+        hotlap="0",
+        objective="time",
+        unit="samples/s",
+        status="complete",
+        baseline=rate,
+        best=rate,
+        ratio=1.0,
+        ratio_low=1.0,
+        ratio_high=1.0,
+        levers={"workers": "2"},
+        rungs=(),
+        total_s=60.0,
+        notes=(),
+    )
+    last = render_ladder(ladder, output).splitlines()[-1]
+    assert last == f"  {output} holds these settings; `{command}` applies them"
