@@ -141,12 +141,11 @@ class Display:
             line = (text + settings_text(levers))[:100]
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
-    def baseline(self, trial: Any, workload: Any) -> None:
+    def baseline(self, trial: Any, samples_per_s: float, workload: Any) -> None:
         """The baseline has been measured."""
         from hotlap.report.ladder import render_baseline
-        from hotlap.tuner.bench import rate
 
-        self.line(render_baseline(trial, rate(trial) or 0.0, workload))
+        self.line(render_baseline(trial, samples_per_s, workload))
 
     def rung(self, rung: Any) -> None:
         """A rung has been decided."""

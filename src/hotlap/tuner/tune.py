@@ -19,6 +19,7 @@ from hotlap.levers import check_names, find_levers
 from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import (
+    Events,
     Seen,
     Site,
     Workload,
@@ -71,7 +72,7 @@ class Watcher:
     """Who is told while it climbs."""
 
     started: Callable[[Settings], None] = lambda settings: None
-    baseline: Callable[[Trial, Workload], None] = lambda trial, workload: None
+    baseline: Callable[[Trial, float, Workload], None] = lambda trial, samples_per_s, workload: None
     rung: Callable[[Rung], None] = lambda rung: None
     note: Callable[[str], None] = lambda text: None
 
@@ -91,6 +92,7 @@ class Tuning:
     levers: tuple[Lever, ...] = ()
     workload: Workload = field(default_factory=host_workload)
     _scratch: Scratch | None = None
+    _told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.levers = find_levers(self.request.lever_files)
@@ -118,7 +120,8 @@ class Tuning:
                 self._check_objective(first, climb)
                 self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
-                self.watcher.baseline(first, self.workload)
+                samples_per_s = climb.rate_of({}).samples_per_s
+                self.watcher.baseline(first, samples_per_s, self.workload)
                 climb.try_all(self._order)
                 climb.leave_one_out()
                 climb.conclude()
@@ -224,15 +227,26 @@ class Tuning:
     def learn(self, baseline: Trial) -> None:
         """What the baseline was seen to do decides which levers apply."""
         run_folder = Path(baseline.run)
-        run = Run.read(run_folder)
+        run, events = Run.read(run_folder), read_events(run_folder)
+        self._tell_of_writes(events)
         self.workload = workload_from(
-            read_events(run_folder),
+            events,
             baseline.phases_s,
             self.workload.n_cpus,
             run.world_size or 1,
             self.workload.cpu_flags,
         )
         self.workload = replace(self.workload, waits_for_host=baseline.waits_for_host)
+
+    def _tell_of_writes(self, events: Events) -> None:
+        """Files that trials do not write into their copy of the folder."""
+        if self._scratch is None:
+            return
+        for event in events.seen:
+            path = event["facts"]["path"] if event["seen"] == "write" else None
+            if path and path not in self._told:
+                self._told.add(path)
+                self.watcher.note(f"the command writes {path}, outside its folder: so do trials")
 
     def _state_folder(self) -> Path:
         words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]

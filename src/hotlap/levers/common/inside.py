@@ -19,6 +19,7 @@ from hotlap.levers.common.fingerprint import Fingerprints
 from hotlap.levers.common.noise import NOISE
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import EVENTS_SUFFIX
+from hotlap.levers.common.writes import watch_writes
 
 SEEDS_APART = 1_000_003
 """Between the seeds of a script's own that two trials of a proof have."""
@@ -36,7 +37,8 @@ class Orders:
     lever_files: tuple[str, ...] = ()
     """Python files with further levers."""
     fingerprint: bool = False
-    """Whether gradients and parameters of the first steps are reported."""
+    """Whether gradients and parameters of the first steps are reported, and files that are written
+    outside the folder."""
 
     VARIABLE = "HOTLAP_LEVERS"
 
@@ -73,6 +75,7 @@ def install(torch: Any, session: Any) -> Process:
             process.apply(lever, orders.levers[lever.name])
     if orders.fingerprint:  # behind the levers' own hooks: gradients as the optimizer gets them
         session.on_training_call = Fingerprints(torch, report).see_input
+        watch_writes(torch, lambda path: report(seen="write", facts={"path": path}))
     return process
 
 
