@@ -15,8 +15,11 @@ import pytest
 from simulated import World
 
 from hotlap.errors import UsageError
+from hotlap.tuner import tune
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
+from hotlap.tuner.prove import prove
+from hotlap.tuner.trial import run_trial
 from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
 
 HERE = Path(__file__).parent
@@ -294,3 +297,23 @@ def test_what_a_machine_does_not_tell_is_no_objective(
     tuning_of(tmp_path, memory_limit_bytes=2.0**29)._check_objective(baseline, climb)
     (note,) = climb.notes
     assert "takes 1.00 GiB, more than the limit of 0.50 GiB" in note
+
+
+@pytest.mark.timeout(240)
+def test_a_proof_trains_as_many_steps_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = work(tmp_path, "0")
+    monkeypatch.chdir(folder)
+    made = []
+
+    def run_and_remember(*given: Any) -> Any:
+        made.append(run_trial(*given))
+        return made[-1]
+
+    monkeypatch.setattr(tune, "run_trial", run_and_remember)
+    proof = prove(tuning_of(folder), {"fused_optimizer": "on"}, 40, 2)
+    assert [(trial.seed, trial.n_steps) for trial in made] == [(0, 40), (0, 40), (1, 40), (1, 40)]
+    assert [bool(trial.levers) for trial in made] == [False, True] * 2
+    assert proof.equivalent
+    assert proof.baseline[0] != proof.baseline[1]  # other seeds are other trainings

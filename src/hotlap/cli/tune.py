@@ -61,8 +61,11 @@ def _tune(arguments: argparse.Namespace) -> int:
     ladder = tuning.climb()
     options.write_result(arguments.json, ladder)
     display.line(render_ladder(ladder, str(arguments.output)))
-    if arguments.prove and ladder.levers and ladder.status != "interrupted":
-        _prove(tuning, ladder.levers, arguments, display)
+    if arguments.prove and ladder.status != "interrupted":
+        if ladder.levers:
+            _prove(tuning, ladder.levers, arguments, display)
+        else:
+            display.note("nothing was kept, so that there is nothing to prove")
     if ladder.status == "interrupted":
         raise KeyboardInterrupt
     return 0

@@ -49,7 +49,7 @@ def prove(tuning: Tuning, levers: Mapping[str, str], n_steps: int, n_seeds: int)
     finals: dict[bool, list[float]] = {False: [], True: []}
     with tuning.scratch() as folder:
         bench = tuning.bench(folder, None)
-        bench.n_steps, bench.budget_s = n_steps, math.inf
+        bench.n_steps, bench.n_warmup, bench.budget_s = n_steps, 0, math.inf
         bench.queue = lambda settings: 0  # both train equally long
         for seed in seeds:
             for is_tuned in (False, True):
