@@ -278,10 +278,12 @@ def test_trials_of_a_script_that_was_changed_are_not_taken_up(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import model")
     (tmp_path / "model.py").write_text("WIDTH = 256")
-    before = tuning_of(tmp_path)._state_folder()
-    assert tuning_of(tmp_path)._state_folder() == before
+    before = tuning_of(tmp_path)._state_folder
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed.py").write_text("1")  # no part of the project
+    assert tuning_of(tmp_path)._state_folder == before
     (tmp_path / "model.py").write_text("WIDTH = 16")
-    assert tuning_of(tmp_path)._state_folder() != before
+    assert tuning_of(tmp_path)._state_folder != before
 
 
 def test_what_a_machine_does_not_tell_is_no_objective(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from hotlap import __version__
@@ -32,7 +35,7 @@ from hotlap.records.run import Run
 from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, rate
 from hotlap.tuner.climb import Climb, memory_of
 from hotlap.tuner.order import Candidate, order_levers
-from hotlap.tuner.scratch import Scratch
+from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
 from hotlap.tuner.settings import write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 
@@ -40,7 +43,7 @@ TRIAL_S = 4.0
 """How long the measured steps of a trial take, if the guard does not need more of them."""
 BATCHES_AHEAD = 2
 """That a DataLoader's worker loads ahead, unless it is told otherwise."""
-MOST_SOURCES, LARGEST_SOURCE_BYTES = 2000, 4 << 20
+MOST_SOURCES, MOST_FOLDERS, LARGEST_SOURCE_BYTES = 2000, 2000, 4 << 20
 """Of files that are looked at to see whether they are those of an interrupted climb."""
 SHARE_OF_TRIAL = 60
 """A trial's measured part is at most this part of the budget."""
@@ -83,7 +86,7 @@ def host_workload() -> Workload:
     return Workload(n_cpus=host.n_cpus_allocated or 1, cpu_flags=cpu_flags())
 
 
-@dataclass(slots=True)
+@dataclass
 class Tuning:
     """A command on its bench."""
 
@@ -104,7 +107,7 @@ class Tuning:
         """Climb to the end, or until the time is up or somebody interrupts."""
         began, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
         with self.scratch() as folder:
-            bench = self.bench(folder, self._state_folder() / "trials.jsonl")
+            bench = self.bench(folder, self._state_folder / "trials.jsonl")
             climb = Climb(
                 bench,
                 {lever.name: lever for lever in self.levers},
@@ -166,7 +169,7 @@ class Tuning:
 
     def forget_trials(self) -> None:
         """Remove the Runs of the trials: what they came to is in the ladder."""
-        shutil.rmtree(self._state_folder(), ignore_errors=True)
+        shutil.rmtree(self._state_folder, ignore_errors=True)
 
     # The bench --------------------------------------------------------------------------------
 
@@ -188,7 +191,7 @@ class Tuning:
         command = self.request.command
         if self._scratch is not None:
             command = self._scratch.words(command)
-        trials = self._state_folder().resolve() / "runs"
+        trials = self._state_folder.resolve() / "runs"
         plan = TrialPlan(command, folder, trials, self.levers, self.request.lever_files)
 
         def make(levers: Settings, seed: int, n_steps: int, n_warmup: int, limit_s: float) -> Trial:
@@ -248,7 +251,9 @@ class Tuning:
                 self._told.add(path)
                 self.watcher.note(f"the command writes {path}, outside its folder: so do trials")
 
+    @cached_property
     def _state_folder(self) -> Path:
+        """Of this climb alone: what a user changes while it goes on makes another one."""
         words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]
         words += [self.request.objective, str(self.request.memory_limit_bytes)]
         words += [*self.request.allowed, str(self.request.steps)]
@@ -328,14 +333,24 @@ class Tuning:
 
 def _sources(command: Sequence[str]) -> list[str]:
     """What the command's files and the Python files beside them hold: trials are of these alone."""
-    named = [Path(word) for word in command]
-    paths = {*(path for path in named if path.suffix), *Path.cwd().rglob("*.py")}
+    named = [path for path in map(Path, command) if path.suffix]
     digests = []
-    for path in sorted(paths)[:MOST_SOURCES]:
+    for path in (*named, *islice(_python_files(Path.cwd()), MOST_SOURCES)):
         with contextlib.suppress(OSError):
             if path.is_file() and path.stat().st_size <= LARGEST_SOURCE_BYTES:
                 digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
     return digests
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """Those of the project, in a fixed order; of folders that hold data, the first ones."""
+    for i, (where, folders, files) in enumerate(os.walk(folder)):
+        if i == MOST_FOLDERS:
+            return
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name not in SKIPPED | LINKED
+        )
+        yield from (Path(where, name) for name in sorted(files) if name.endswith(".py"))
 
 
 def _fields(one: Rate) -> tuple[float, float | None, float | None]:
