@@ -26,7 +26,7 @@ def _attention() -> dict[str, float]:
 
 
 def _convolutions() -> dict[str, float]:
-    return {"16bit": 0.91, "fp8": 0.91, "tf32": 0.79, "fp32": 0.91}
+    return {"16bit": 0.91, "fp8": 0.91, "tf32": 0.91, "fp32": 0.91}
 
 
 def _streams() -> dict[str, float]:
