@@ -83,7 +83,8 @@ def test_a_step_takes_as_long_as_on_the_gpu(
 ) -> None:
     work = work_of(models[model], ONE, *asked_for(name, batch, has_compiled_loss=True))
     predicted = step_time(work, Calibration()).total
-    assert predicted == pytest.approx(measured[model][name]["step_s"], rel=0.13)
+    allowed = 0.12 if measured is SECOND else 0.13
+    assert predicted == pytest.approx(measured[model][name]["step_s"], rel=allowed)
 
 
 def test_a_loss_under_autocast_needs_what_a_gpu_makes_for_it(models: dict[str, Model]) -> None:

@@ -219,7 +219,7 @@ def test_interrupted_before_the_first_rung_it_says_so_in_one_sentence(tmp_path: 
         (("tune", "--lever-file", "none.py", "train.py"), "does not exist or is no Python file"),
         (("tune", "--output", "no/where.toml", "train.py"), "--output no/where.toml cannot be"),
         (("tune", "--output", "/proc/x.toml", "train.py"), "--output /proc/x.toml cannot be"),
-        (("tune", "--output", ".", "train.py"), "--output . is a folder; a file is expected"),
+        (("tune", "--output", ".", "train.py"), "--output . is a folder; name a file"),
         (("tune", "--runs-dir", "/proc/x", "train.py"), "--runs-dir /proc/x cannot be written"),
         (("tune", "--runs-dir", "train.py/x", "train.py"), "--runs-dir train.py/x cannot be"),
         (("tune", "--only", "", "train.py"), "'' was found; the name of a lever is expected"),

@@ -106,6 +106,18 @@ def check_target(option: str, path: Path | None) -> None:
         ) from None
 
 
+def check_folder(option: str, path: Path) -> None:
+    """The same of a folder, which is made; rights alone do not tell of a read-only disk."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{option} {path} cannot be written ({error.strerror}); name a folder of yours"
+        ) from None
+
+
 def _is_replaced(path: Path) -> bool:
     """Whether a result takes a file's place; links, pipes and devices are written into."""
     return not path.is_symlink() and (path.is_file() or not path.exists())

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hotlap.cli import options
-from hotlap.errors import UsageError
 
 INTERRUPTED = 130
 
@@ -51,8 +49,8 @@ def _tune(arguments: argparse.Namespace) -> int:
     display = Display(arguments.quiet)
     watcher = Watcher(display.started, display.baseline, display.rung, display.note)
     tuning = Tuning(request, watcher)
-    _check_output(arguments.output)
-    _check_runs_dir(arguments.runs_dir)
+    options.check_target("--output", arguments.output)
+    options.check_folder("--runs-dir", arguments.runs_dir)
     if arguments.sweep:
         return _sweep(tuning, arguments, display)
     from hotlap.report.ladder import render_header, render_ladder
@@ -92,33 +90,6 @@ def _prove(
     from hotlap.tuner.prove import prove
 
     display.line(render_proof(prove(tuning, levers, arguments.prove, arguments.seeds)))
-
-
-def _check_output(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"--output {path} is a folder; a file is expected")
-    _try_to_write(path.parent, f"--output {path}")
-
-
-def _check_runs_dir(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(_cannot_be_written(f"--runs-dir {path}", error)) from None
-    _try_to_write(path, f"--runs-dir {path}")
-
-
-def _try_to_write(folder: Path, option: str) -> None:
-    """Find out before anything is measured; rights alone do not tell of a read-only disk."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hotlap."):
-            pass
-    except OSError as error:
-        raise UsageError(_cannot_be_written(option, error)) from None
-
-
-def _cannot_be_written(option: str, error: OSError) -> str:
-    return f"{option} cannot be written ({error.strerror}); name one in a folder of yours"
 
 
 class Display:

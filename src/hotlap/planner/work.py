@@ -29,7 +29,7 @@ class StepWork:
     is_compiled: bool
     is_traced: bool
     compiled_share: float
-    """Of its kernels, where it is compiled."""
+    """Of its kernels, what a compiler would not make part of another one."""
     generation: str
     rate: str
     convolution_rate: str
@@ -66,7 +66,7 @@ def work_of(model: Model, gpus: Gpus, training: Training, layout: Layout) -> Ste
         overlaps_tensor=training.overlaps_tensor,
         is_compiled=training.is_compiled,
         is_traced=model.is_traced,
-        compiled_share=model.compiled_share if training.is_compiled else 1.0,
+        compiled_share=model.compiled_share,
         generation=gpus.generation,
         rate=training.precision.rate,
         convolution_rate=training.precision.convolution_rate or training.precision.rate,
