@@ -6,7 +6,6 @@ torchrun --nproc-per-node 2 measured_ranks.py fsdp|tensor|pipeline|interleaved|n
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from functools import partial
@@ -21,6 +20,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hotlap.distributed.leave import leave
 from hotlap.distributed.mesh import MeshSettings, lay_out
 from hotlap.distributed.parallelise import cut_matrices, shard
 from hotlap.distributed.pipeline import Pipeline, cut
@@ -149,8 +149,7 @@ def main() -> None:
         Path(sys.argv[2]).write_text(json.dumps(everyone))
     dist.barrier()
     dist.destroy_process_group()
-    # Now and then torch aborts while Python takes itself down: a thread of its own was not joined.
-    os._exit(0)
+    leave(0)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from hotlap.distributed.launch import detect, start
+from hotlap.distributed.leave import leave
 from hotlap.trainer.build import build
 from hotlap.trainer.checkpoint import Place
 from hotlap.trainer.export import NAME, export_weights
@@ -48,3 +49,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)

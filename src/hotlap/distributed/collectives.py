@@ -33,6 +33,7 @@ import torch.distributed as dist
 from hotlap.chronometer.clock import now_ns
 from hotlap.distributed.exchanges import OPERATIONS, ROOT, Exchange, Operation, Ranks
 from hotlap.distributed.launch import detect, start
+from hotlap.distributed.leave import leave
 from hotlap.errors import UsageError
 from hotlap.records.codec import write_json
 
@@ -237,4 +238,4 @@ def _printer() -> Callable[[Record], None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -23,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
 
         session = watch()  # first, so that what is imported next finds torch as it will be
         from hotlap.distributed.launch import detect, start
+        from hotlap.distributed.leave import leave
         from hotlap.trainer.build import build
         from hotlap.trainer.loop import train
 
@@ -35,6 +36,8 @@ def main(argv: Sequence[str]) -> int:
             training = build(settings, started)
             with training.watch:
                 recording.code = train(training)
+        if started.is_group:
+            leave(recording.code)
         return recording.code
     except UsageError as error:
         print(f"hotlap train: {error}", file=sys.stderr, flush=True)
