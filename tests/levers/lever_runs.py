@@ -8,9 +8,7 @@ from typing import Any
 
 from running import Result, run_hotlap
 
-from hotlap.levers import (
-    LEVERS,
-)
+from hotlap.levers import LEVERS
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.workload import Events, Seen, Site, Workload, read_events
 
@@ -20,6 +18,7 @@ BY_NAME = {lever.name: lever for lever in LEVERS}
 
 def run_with(folder: Path, script: Path, **levers: str) -> tuple[Result, Events]:
     """A training with levers, as the launcher starts it; levers set their own environment."""
+    folder.mkdir(exist_ok=True)
     variables = Orders(levers, seed=0).to_environment()
     for name, value in levers.items():
         variables |= BY_NAME[name].environment(value, Workload())

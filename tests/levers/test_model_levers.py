@@ -222,7 +222,7 @@ def workload(model: dict[str, Any] | None = None, **facts: Any) -> Workload:
     kinds = {"Conv2d": 3, "Linear": 4, "Block": 2, "ModuleList": 1, "MultiheadAttention": 2}
     inputs = [[[8, 3, 32, 32], "float32", "cuda"]]
     seen_model = {"kind": "Net", "kinds": kinds, "dtypes": ["float32"], "inputs": inputs}
-    seen_model |= {"n_parameters": 10**7, "is_ddp": True} | (model or {})
+    seen_model |= {"n_parameters": 10**7, "is_ddp": True, "blocks": ["Block"]} | (model or {})
     base = Workload(
         device="cuda",
         device_name="NVIDIA H100",
@@ -277,7 +277,8 @@ FUSED = (Seen(OPTIMIZER_SITE, {"kind": "AdamW", "fused": False, "foreach": None}
         (fp8, {}, {"capability": (8, 0), "device_name": "NVIDIA A100"}, "A100 has no fp8"),
         (fp8, {"linears": [[768, 3072]]}, {}, "1,024 features"),
         (checkpointing, {}, {}, ""),
-        (checkpointing, {"kinds": {"Conv2d": 8, "Sequential": 1}}, {}, "no repeated blocks"),
+        (checkpointing, {"blocks": []}, {}, "no repeated blocks"),
+        (checkpointing, {"blocks": [], "has_checkpointing_switch": True}, {}, ""),
         (compile, {}, {}, ""),
         (compile, {"is_compiled": True}, {}, "already"),
         (ddp, {}, {}, ""),

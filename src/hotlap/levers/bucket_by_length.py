@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hotlap.levers.common.edits import Edit, insert_before
+from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
@@ -157,8 +157,11 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Told only: it takes the lengths, which the script alone knows where to find."""
-    text = "# sampler=…: shuffle, sort pools of 50 batches by length, shuffle the batches"
-    return (insert_before(None, text),)
+    text = (
+        "DataLoader(..., shuffle=False, sampler=...) with a sampler that shuffles, sorts pools of "
+        f"{POOL_BATCHES} batches by length, and shuffles the batches"
+    )
+    return tuple(tell(loader.site, text) for loader in _loaders(workload))
 
 
 LEVER = Lever(

@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from hotlap.levers.common.edits import Edit, insert_before
+from hotlap.levers.common.blocks import norms_with_statistics, own_switch, repeated_blocks
+from hotlap.levers.common.edits import Edit, insert_before, tell
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Seen, Workload
 
-CHANGED_BY_FORWARD = ("SpectralNorm", "_SpectralNorm")
-"""Modules with a state that every forward moves on."""
-LAYERS = re.compile(
-    r"ModuleList|Sequential|Linear|Conv.*\dd|Embedding|Identity|(Uni|F)latten|.*Norm(\dd)?|"
-    r".*Pool\dd|.*Dropout(\dd)?|.*(ELU|ReLU\d?)|SiLU|Sigmoid|Tanh|Softmax|Upsample|.*Activation"
-)
-"""Layers, which are too small to be checkpointed, and the lists themselves."""
+WRAPPERS = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+"""Where torch has the function that checkpoints modules of a model by their class."""
+SWITCH = "has_checkpointing_switch"
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -41,7 +37,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if _use_own_switch(module, process):
             process.did(f"{name} checkpoints its blocks by its own switch")
             return
-        n_blocks = sum(swap(block) for block in _blocks(torch, module))
+        n_blocks = sum(swap(block) for block in repeated_blocks(torch, module))
         if n_blocks:
             process.did(f"{n_blocks} blocks of {name} compute their activations again in backward")
 
@@ -54,32 +50,12 @@ def _is_checkpointed(module: Any) -> bool:
 
 def _use_own_switch(module: Any, process: Process) -> bool:
     """Models of transformers have a switch, and blocks that handle their caches then."""
-    models = [part for part in module.modules() if hasattr(part, "gradient_checkpointing_enable")]
-    if not models or not getattr(models[0], "supports_gradient_checkpointing", False):
+    model = own_switch(module)
+    if model is None:
         return False
-    models[0].gradient_checkpointing_enable({"use_reentrant": False})
-    process.on_undo(models[0].gradient_checkpointing_disable)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    process.on_undo(model.gradient_checkpointing_disable)
     return True
-
-
-def _blocks(torch: Any, module: Any) -> Iterator[Any]:
-    """The outermost blocks that stand beside others of their class in a list or sequence."""
-    children = list(module.children())
-    if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
-        kinds = [type(child) for child in children]
-        like = [child for child in children if kinds.count(type(child)) > 1 and _is_block(child)]
-        yield from like
-        children = [child for child in children if not any(child is block for block in like)]
-    for child in children:
-        yield from _blocks(torch, child)
-
-
-def _is_block(child: Any) -> bool:
-    """Whether a module is made of modules, holds parameters, and can be run twice."""
-    names = {type(part).__name__ for part in child.modules()}
-    is_composed = next(child.children(), None) is not None
-    has_parameters = next(child.parameters(), None) is not None
-    return is_composed and has_parameters and not names & set(CHANGED_BY_FORWARD)
 
 
 def _forward(torch: Any, original: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
@@ -88,16 +64,11 @@ def _forward(torch: Any, original: Any, block: Any, *args: Any, **kwargs: Any) -
         return original(block, *args, **kwargs)
     more = {}
     # In a compiled program the statistics are no part of what is computed again.
-    norms = [] if torch.compiler.is_compiling() else _norms_with_statistics(torch, block)
+    norms = [] if torch.compiler.is_compiling() else norms_with_statistics(torch, block)
     if norms:
         more["context_fn"] = functools.partial(_contexts, norms)
     run = functools.partial(original, block)
     return torch.utils.checkpoint.checkpoint(run, *args, use_reentrant=False, **more, **kwargs)
-
-
-def _norms_with_statistics(torch: Any, block: Any) -> list[Any]:
-    kind = torch.nn.modules.batchnorm._NormBase
-    return [part for part in block.modules() if isinstance(part, kind) and part.track_running_stats]
 
 
 def _contexts(norms: list[Any]) -> tuple[Any, Any]:
@@ -119,25 +90,41 @@ def _without_statistics(norms: list[Any]) -> Iterator[None]:
 
 
 def applies(workload: Workload) -> Decision:
-    """Several modules of one class that is no layer of torch's: blocks, as far as can be seen."""
+    """Modules of one class beside each other in a list or sequence."""
     if not workload.models:
         return Decision(False, "no model was seen in training")
-    if not any(_repeated(one.facts.get("kinds", {})) for one in workload.models):
+    if not any(_blocks(one) or one.facts.get(SWITCH) for one in workload.models):
         return Decision(False, "the model has no repeated blocks")
     return Decision(True, "activations of repeated blocks need not be kept")
 
 
-def _repeated(kinds: dict[str, int]) -> list[str]:
-    """Classes that occur more than once and may be blocks, in a model that has lists of modules."""
-    if not {"ModuleList", "Sequential"} & set(kinds):
-        return []
-    return [kind for kind, n in kinds.items() if n > 1 and not LAYERS.fullmatch(kind)]
+def _blocks(model: Seen) -> list[str]:
+    """The classes of its blocks."""
+    found: list[str] = model.facts.get("blocks", [])
+    return found
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """Told only: the loop over the blocks stands inside the model."""
-    text = "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # for block(x)"
-    return (insert_before(None, text),)
+    """The model's own switch, or torch's function for blocks by their class."""
+    if not workload.models:
+        return ()
+    model = workload.models[0]
+    optimizer = workload.optimizers[0].site if workload.optimizers else None
+    if model.facts.get(SWITCH):
+        enable = '{model}.gradient_checkpointing_enable({"use_reentrant": False})'
+        return (insert_before(optimizer, enable, model=model.site),)
+    names = ", ".join(map(repr, _blocks(model)))
+    if model.facts.get("blocks_have_statistics") or model.facts.get("is_ddp"):
+        why = "its batch norms count every batch twice then, unless the second run leaves them out"
+        why = "before the model goes into its DDP" if model.facts.get("is_ddp") else why
+        return (tell(model.site, f"checkpoint(block, x, use_reentrant=False) for {names}: {why}"),)
+    text = (
+        f"from {WRAPPERS} import apply_activation_checkpointing\n"
+        "apply_activation_checkpointing(\n"
+        "    {model}, check_fn=lambda part: type(part).__name__ in {" + names + "}\n"
+        ")"
+    )
+    return (insert_before(optimizer, text, model=model.site),)
 
 
 LEVER = Lever(

@@ -13,11 +13,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hotlap.levers.common.edits import Edit, insert_before, set_environment
+from hotlap.levers.common.edits import Edit, change_arguments, set_environment, tell
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process, user_site
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Seen, Workload
 
 OFF = {
     "CUDA_LAUNCH_BLOCKING": "0",
@@ -106,15 +106,21 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """Off before the model is called, and in the environment."""
-    edits: list[Edit] = []
-    if workload.flags.get("anomaly"):
-        site = workload.models[0].site if workload.models else None
-        edits.append(insert_before(site, "torch.autograd.set_detect_anomaly(False)"))
+    """Off where it is switched on, and in the environment."""
+    edits = [_not_switched_on(one) for one in workload.anomalies]
+    if workload.flags.get("anomaly") and not edits:
+        edits.append(change_arguments(None, "set_detect_anomaly", mode="False"))
     names = _left_on()
     if names:
         edits.append(set_environment(**{name: OFF[name] for name in names}))
     return tuple(edits)
+
+
+def _not_switched_on(anomaly: Seen) -> Edit:
+    call = anomaly.facts["call"]
+    if call == "set_detect_anomaly":
+        return change_arguments(anomaly.site, call, mode="False")
+    return tell(anomaly.site, "leave torch.autograd.detect_anomaly() out here")
 
 
 LEVER = Lever(

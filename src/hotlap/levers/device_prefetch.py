@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from hotlap.levers.common.edits import Edit, insert_before
+from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
@@ -249,8 +249,11 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Told only: it takes a loop around the script's own loop."""
-    text = "# copy the next batch with .to(device, non_blocking=True) on a torch.cuda.Stream()"
-    return (insert_before(None, text),)
+    text = (
+        "copy the next batch of this loader with .to(device, non_blocking=True) on a "
+        "torch.cuda.Stream() while the model computes"
+    )
+    return tuple(tell(loader.site, text) for loader in workload.loaders)
 
 
 LEVER = Lever(

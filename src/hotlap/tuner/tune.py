@@ -378,4 +378,5 @@ def _at_home(workload: Workload, scratch: Scratch | None) -> Workload:
         optimizers=tuple(map(home, workload.optimizers)),
         models=tuple(map(home, workload.models)),
         backwards=tuple(map(home, workload.backwards)),
+        anomalies=tuple(map(home, workload.anomalies)),
     )

@@ -24,7 +24,8 @@ POSITIONS = {
     "DataLoader": (
         *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers"),
         *("collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),
-    )
+    ),
+    "set_detect_anomaly": ("mode", "check_nan"),
 }
 """Arguments that can be given without their names, where a lever may set them."""
 OF_AN_OPTIMIZER = ("params", "lr")

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hotlap.levers.common.calls import filled, model_call, new_call
+from hotlap.levers.common.calls import POSITIONS, filled, model_call, new_call
 from hotlap.levers.common.rewrite import block, import_line, named, rewritten, with_all_that_fit
 from hotlap.levers.common.source import Source, first_line, parse, split_lines
 from hotlap.levers.common.workload import Site
 
-Kind = Literal["arguments", "before", "import", "call", "block", "environment"]
+Kind = Literal["arguments", "before", "import", "call", "block", "told", "environment"]
 Read = Callable[[str], str]
 """Gives the text of a file."""
 
@@ -67,6 +67,11 @@ def wrap_block(start: Site | None, end: Site | None, text: str) -> Edit:
     return Edit("block", start, text, other_site=end)
 
 
+def tell(site: Site | None, text: str) -> Edit:
+    """What a person has to do at this line: code that depends on the script's own."""
+    return Edit("told", site, text)
+
+
 def set_environment(**variables: str) -> Edit:
     """Start the command with these variables."""
     return Edit("environment", None, "", tuple(variables.items()))
@@ -83,7 +88,7 @@ def apply_edits(edits: Iterable[Edit], read: Read = read_source) -> dict[str, st
     """The new source of every file that is changed; edits that do not fit are left out."""
     by_file: dict[str, list[Edit]] = {}
     for edit in dict.fromkeys(edits):
-        if edit.site is not None and edit.kind != "environment":
+        if edit.site is not None and edit.kind not in ("environment", "told"):
             by_file.setdefault(edit.site.file, []).append(edit)
     sources = {file: _source(file, read) for file in by_file}
     return {
@@ -95,7 +100,7 @@ def apply_edits(edits: Iterable[Edit], read: Read = read_source) -> dict[str, st
 
 def can_apply(edit: Edit, read: Read = read_source) -> bool:
     """Whether `apply_edits` can make this change: one of the environment is made elsewhere."""
-    if edit.site is None or edit.kind == "environment":
+    if edit.site is None or edit.kind in ("environment", "told"):
         return False
     source = _source(edit.site.file, read)
     return source is not None and rewritten(source, [edit]) is not None
@@ -117,7 +122,7 @@ def describe(edit: Edit, read: Read = read_source) -> str:
     if edit.kind == "environment":
         return " ".join(f"{name}={value}" for name, value in edit.arguments) + " in the environment"
     source = _source(edit.site.file, read) if edit.site else None
-    if edit.site is None or source is None or rewritten(source, [edit]) is None:
+    if edit.site is None or source is None or not can_apply(edit, read):
         where = f"{_relative(edit.site.file)}:{edit.site.line}  " if edit.site else ""
         return where + _in_general(edit)
     return f"{_relative(edit.site.file)}:{_in_particular(source, edit, edit.site.line)}"
@@ -126,10 +131,12 @@ def describe(edit: Edit, read: Read = read_source) -> str:
 def _in_general(edit: Edit) -> str:
     """An edit whose place is not known: what to write, and where."""
     text = _one_line(edit.text)
-    if edit.kind == "arguments":
-        return f"{_short_call(edit)} where the {edit.text} is made"
-    if "#" in text:
+    if edit.kind == "told" or "#" in text:
         return text  # it says itself what it is for
+    if edit.kind == "arguments":
+        is_made = edit.text[0].isupper()
+        where = f"the {edit.text} is made" if is_made else "it is called"
+        return f"{_short_call(edit)} where {where}"
     if edit.kind == "before":
         what = "model" if "{model}" in text else "training"
         begins = "is ready" if what == "model" else "is about to begin"
@@ -161,6 +168,9 @@ def _in_particular(source: Source, edit: Edit, line: int) -> str:
 
 
 def _short_call(edit: Edit) -> str:
+    names, values = zip(*edit.arguments, strict=True)
+    if POSITIONS.get(edit.text, ())[: len(names)] == names:
+        return f"{edit.text}({', '.join(values)})"
     return f"{edit.text}(..., {', '.join(f'{name}={value}' for name, value in edit.arguments)})"
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
+from hotlap.levers.common.blocks import describe_blocks
 from hotlap.levers.common.losses import n_logits
 
 Report = Callable[..., None]
@@ -162,6 +163,7 @@ class Process:
                 self._see_constructor(kind, self._on_optimizer, self._describe_optimizer)
         self.first_call(self._torch.Tensor, "backward", self._see_backward)
         self.first_call(self._torch.amp.GradScaler, "__init__", self._see_scaler)
+        self._see_anomaly_detection()
 
     def first_call(self, owner: Any, name: str, see: Callable[..., None]) -> None:
         """Have `see(*args)` called at the first call of a method, which is then as it was."""
@@ -243,6 +245,21 @@ class Process:
     def _see_scaler(self, *args: Any) -> None:
         self._report_seen("scaler", {})
 
+    def _see_anomaly_detection(self) -> None:
+        """Where it is switched on: a call, or a `with`, both of which end in this function."""
+        original, told = self._torch.set_anomaly_enabled, set[Any]()
+
+        @functools.wraps(original)
+        def set_anomaly_enabled(enabled: bool, *args: Any, **kwargs: Any) -> None:
+            original(enabled, *args, **kwargs)
+            site = user_site() if enabled else None
+            if enabled and site not in told:  # a loop may do it in every step
+                told.add(site)
+                caller = type(sys._getframe(1).f_locals.get("self")).__name__
+                self._report_seen("anomaly", {"call": caller})
+
+        self._torch.set_anomaly_enabled = set_anomaly_enabled
+
     def _meet_model(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._in_model_change or next(module.parameters(), None) is None:
             return  # a criterion is a module too, with nothing in it to change
@@ -302,6 +319,7 @@ class Process:
             "is_ddp": "DistributedDataParallel" in kinds,
             "is_channels_last": bool(convolutions) and is_channels_last(torch, convolutions),
             "in_autocast": torch.is_autocast_enabled(_device_type(torch, module, tensors)),
+            **describe_blocks(torch, module),
         }
 
     def _describe_process(self, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -55,9 +55,11 @@ class Workload:
     models: tuple[Seen, ...] = ()
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
     linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
-    is_channels_last, in_autocast."""
+    is_channels_last, in_autocast, and those of `blocks.py`."""
     backwards: tuple[Seen, ...] = ()
     """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model."""
+    anomalies: tuple[Seen, ...] = ()
+    """Where anomaly detection is switched on. Facts: call, `set_detect_anomaly` or another."""
     uses_scaler: bool = False
     phases_s: dict[str, float] = field(default_factory=dict)
     """Of the best settings so far; of the baseline at first."""
@@ -159,6 +161,7 @@ def workload_from(
         optimizers=tuple(by_kind.get("optimizer", ())),
         models=tuple(by_kind.get("model", ())),
         backwards=tuple(by_kind.get("backward", ())),
+        anomalies=tuple(by_kind.get("anomaly", ())),
         uses_scaler="scaler" in by_kind,
         phases_s=phases_s,
     )
