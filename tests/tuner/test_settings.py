@@ -10,8 +10,6 @@ from hotlap.errors import UsageError
 from hotlap.levers import LEVERS
 from hotlap.levers.common.lever import Decision, Lever
 from hotlap.levers.common.workload import Workload
-from hotlap.records.ladder import Ladder, Rate
-from hotlap.report.ladder import render_ladder
 from hotlap.tuner.settings import read_settings, values_of
 
 
@@ -89,34 +87,3 @@ def test_a_users_lever_takes_anything() -> None:
 def test_an_unknown_name_is_told_with_its_file() -> None:
     with pytest.raises(UsageError, match=r"^hotlap\.toml: 'warp' is no lever; there are "):
         settled(warp="off")
-
-
-@pytest.mark.parametrize(
-    ("output", "command"),
-    [
-        ("hotlap.toml", "hotlap run COMMAND"),
-        ("fast.toml", "hotlap run --settings fast.toml COMMAND"),
-        ("my runs/fast.toml", "hotlap run --settings 'my runs/fast.toml' COMMAND"),
-    ],
-)
-def test_a_climb_ends_with_the_command_that_reads_its_file(output: str, command: str) -> None:
-    rate = Rate(100.0, 99.0, 101.0)
-    ladder = Ladder(
-        command=("train.py",),
-        started="2026-01-01T00:00:00",
-        hotlap="0",
-        objective="time",
-        unit="samples/s",
-        status="complete",
-        baseline=rate,
-        best=rate,
-        ratio=1.0,
-        ratio_low=1.0,
-        ratio_high=1.0,
-        levers={"workers": "2"},
-        rungs=(),
-        total_s=60.0,
-        notes=(),
-    )
-    last = render_ladder(ladder, output).splitlines()[-1]
-    assert last == f"  {output} holds these settings; `{command}` applies them"

@@ -87,7 +87,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A training that waits for its data, tuned with the levers of the loader."""
     folder = work(tmp_path_factory.mktemp("tuned"), "0.004")
     options = ("--only", "workers,fused_optimizer", "--steps", "32", "--json", "ladder.json")
-    done = hotlap(folder, "tune", "--budget", "4", *options, "train.py")
+    proof = ("--prove", "40", "--seeds", "2")
+    done = hotlap(folder, "tune", "--budget", "4", *options, *proof, "train.py")
     assert done.returncode == 0, done.stderr
     return folder, done.stderr
 
@@ -102,6 +103,15 @@ def test_a_training_that_waits_for_data_gets_workers(tuned: tuple[Path, str]) ->
     assert kept["contribution_low"] > 1.0
     assert kept["loss_verdict"].startswith("bit for bit")
     assert "faster" in text
+
+
+def test_the_proof_is_in_what_is_written(tuned: tuple[Path, str]) -> None:
+    folder, text = tuned
+    proof = ladder_of(folder)["proof"]
+    assert (proof["n_steps"], len(proof["baseline"]), len(proof["tuned"])) == (40, 2, 2)
+    assert proof["equivalent"] is ("final losses are equivalent" in text)
+    (kept,) = (folder / ".hotlap").glob("ladder-*.json")
+    assert json.loads(kept.read_text()) == ladder_of(folder)
 
 
 def test_the_edits_for_the_users_own_source_are_shown(tuned: tuple[Path, str]) -> None:
@@ -223,6 +233,7 @@ def test_interrupted_before_the_first_rung_it_says_so_in_one_sentence(tmp_path: 
         (("tune", "--runs-dir", "/proc/x", "train.py"), "--runs-dir /proc/x cannot be written"),
         (("tune", "--runs-dir", "train.py/x", "train.py"), "--runs-dir train.py/x cannot be"),
         (("tune", "--only", "", "train.py"), "'' was found; the name of a lever is expected"),
+        (("tune", "--prove", "9", "--seeds", "1", "train.py"), "--seeds 1 was found; two or more"),
         (("run", "train.py"), "hotlap.toml does not exist; `hotlap tune COMMAND` writes one"),
         (("run", "--levers", "warp=9", "train.py"), "'warp' is no lever; there are"),
         (("run", "--levers", "workers=x", "train.py"), "the lever workers is 'x'; a whole number"),

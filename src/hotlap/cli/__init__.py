@@ -16,6 +16,7 @@ COMMANDS = {
     "profile": "the same, and what its kernels and operators are and where they come from",
     "tune": "find the fastest settings that train the same, each step proven",
     "run": "run a training command with the settings that `tune` kept",
+    "levers": "what `tune` tries: what each lever does, changes and costs",
     "plan": "predict memory, time and cost of a training on a cluster, and its best layout",
     "train": "train a recipe with every good practice, on one device or many",
     "submit": "run a command on a cluster's GPUs, without a job script",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hotlap.cli import options
+from hotlap.errors import UsageError
 
 INTERRUPTED = 130
 
@@ -27,6 +30,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _tune(arguments: argparse.Namespace) -> int:
     options.check_json_target(arguments.json)
+    if arguments.prove and arguments.seeds < 2:
+        raise UsageError("--seeds 1 was found; two or more are needed for an interval")
     signal.signal(signal.SIGTERM, _interrupt)
     from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
 
@@ -57,13 +62,12 @@ def _tune(arguments: argparse.Namespace) -> int:
 
     display.line(render_header(request.command, request.budget_s))
     ladder = tuning.climb()
-    options.write_result(arguments.json, ladder)
     display.line(render_ladder(ladder, str(arguments.output)))
-    if arguments.prove and ladder.status != "interrupted":
-        if ladder.levers:
-            _prove(tuning, ladder.levers, arguments, display)
-        else:
-            display.note("nothing was kept, so that there is nothing to prove")
+    try:
+        if arguments.prove and ladder.status != "interrupted":
+            ladder = _proven(tuning, ladder, arguments, display)
+    finally:
+        options.write_result(arguments.json, ladder)
     if ladder.status == "interrupted":
         raise KeyboardInterrupt
     return 0
@@ -83,13 +87,19 @@ def _sweep(tuning: Any, arguments: argparse.Namespace, display: Display) -> int:
     return 0
 
 
-def _prove(
-    tuning: Any, levers: Mapping[str, str], arguments: argparse.Namespace, display: Display
-) -> None:
+def _proven(tuning: Any, ladder: Any, arguments: argparse.Namespace, display: Display) -> Any:
+    """The ladder with its proof."""
+    if not ladder.levers:
+        display.note("nothing was kept, so that there is nothing to prove")
+        return ladder
     from hotlap.report.ladder import render_proof
     from hotlap.tuner.prove import prove
 
-    display.line(render_proof(prove(tuning, levers, arguments.prove, arguments.seeds)))
+    proof = prove(tuning, ladder.levers, arguments.prove, arguments.seeds)
+    display.line(render_proof(proof))
+    ladder = replace(ladder, proof=proof)
+    tuning.keep(ladder)
+    return ladder
 
 
 class Display:
@@ -98,6 +108,7 @@ class Display:
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._is_live = sys.stderr.isatty() and not quiet
+        self._width = shutil.get_terminal_size().columns if self._is_live else None
         self._n_started, self._began = 0, time.monotonic()
 
     def line(self, text: str) -> None:
@@ -112,7 +123,7 @@ class Display:
         self._n_started += 1
         text = f"  trial {self._n_started}, {time.monotonic() - self._began:.0f} s: "
         if self._is_live:
-            line = (text + settings_text(levers))[:100]
+            line = (text + settings_text(levers))[: self._width]
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     def baseline(self, trial: Any, samples_per_s: float, workload: Any) -> None:
@@ -126,7 +137,7 @@ class Display:
         from hotlap.report.ladder import render_rung
 
         if rung.state not in ("not applicable", "not allowed"):
-            self.line(render_rung(rung))
+            self.line(render_rung(rung, self._width))
 
     def note(self, text: str) -> None:
         """Something a user should know."""

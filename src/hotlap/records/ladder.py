@@ -2,6 +2,7 @@
 
 Trial    one short run with a set of levers
 Rung     one lever with one value: what came of trying it
+Proof    both trainings to more steps, on several seeds
 Ladder   the whole climb, as `tune --json` writes it
 """
 
@@ -86,11 +87,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Samples a second with the interval of the measurement."""
+    """Samples a second with the interval of the measurement, and what else was measured."""
 
     samples_per_s: float
     low: float | None
     high: float | None
+    memory_bytes: float | None = None
+    energy_per_sample_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,24 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What training to the end came to."""
+
+    n_steps: int
+    seeds: tuple[int, ...]
+    baseline: tuple[float, ...]
+    """Final loss of each seed."""
+    tuned: tuple[float, ...]
+    difference: float
+    """Tuned minus baseline, with its 90 % interval."""
+    low: float
+    high: float
+    margin: float
+    """What counts as equal."""
+    equivalent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Ladder:
     command: tuple[str, ...]
     started: str
@@ -139,6 +160,7 @@ class Ladder:
     notes: tuple[str, ...]
     edits: tuple[str, ...] = ()
     diff: str = ""
+    proof: Proof | None = None
     schema: int = field(default=LADDER_SCHEMA)
 
     def write(self, path: Path) -> None:

@@ -7,12 +7,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from hotlap.levers.common.workload import Workload
-from hotlap.records.ladder import Ladder, Rung, Trial
+from hotlap.records.ladder import Ladder, Proof, Rate, Rung, Trial
 from hotlap.report.terminal import command_text, quantity, seconds
-from hotlap.tuner.prove import Proof
 from hotlap.tuner.sweep import SweepPoint
 
-COLUMNS = "  {:<28} {:>11} {:>17} {:>7} {:>9} {:>9}  {:<15} {}"
+COLUMNS = "  {:<28} {:>10} {:>16} {:>6} {:>9} {:>8}  {:<9} {}"
 
 
 def render_header(command: tuple[str, ...], budget_s: float) -> str:
@@ -49,15 +48,18 @@ def render_baseline(trial: Trial, rate: float, workload: Workload) -> str:
     return f"{line.rstrip()}\n  {'':28} step {seconds(total)}: {', '.join(shares)}"
 
 
-def render_rung(rung: Rung) -> str:
-    """One line, with the reason behind it where the rung was not kept."""
+def render_rung(rung: Rung, width: int | None = None) -> str:
+    """One line, with the reason behind it where the rung was not kept.
+
+    Where the line is longer than `width`, the reason stands below it.
+    """
     name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
     state = "kept" if rung.kept else ("not kept" if rung.state == "ok" else rung.state)
     interval = f"[{quantity(rung.low)}, {quantity(rung.high)}]" if rung.low and rung.high else ""
     text = rung.loss_verdict if rung.kept else rung.reason
     if rung.samples_per_s is None:
         return f"  {name:<28} {state}: {rung.reason}"
-    return COLUMNS.format(
+    figures = COLUMNS.format(
         ("+ " if rung.kept else "  ") + name,
         quantity(rung.samples_per_s),
         interval,
@@ -65,8 +67,11 @@ def render_rung(rung: Rung) -> str:
         _gib(rung.memory_bytes),
         _number(rung.energy_per_sample_j),
         state,
-        text,
-    ).rstrip()
+        "",
+    )
+    if width and len(figures) + len(text) > width:
+        return f"{figures.rstrip()}\n      {text}"
+    return (figures + text).rstrip()
 
 
 def render_ladder(ladder: Ladder, output: str) -> str:
@@ -116,6 +121,8 @@ def _result(ladder: Ladder) -> list[str]:
     }
     if not ladder.levers:
         as_it_is = f"{quantity(ladder.baseline.samples_per_s)} {ladder.unit} as it is"
+        if ladder.objective != "time":
+            as_it_is = f"{_figure(ladder.baseline, ladder.objective)} as it is"
         was_tried = any(rung.samples_per_s for rung in ladder.rungs)
         found = "nothing was seen to pay" if was_tried else "no lever was tried to its end"
         return [f"  {found}: {as_it_is} ({seconds(ladder.total_s)}{how[ladder.status]})"]
@@ -123,12 +130,25 @@ def _result(ladder: Ladder) -> list[str]:
     if ladder.ratio_low and ladder.ratio_high:
         interval = f" [{ladder.ratio_low:.2f}, {ladder.ratio_high:.2f}]"
     what = {"time": "faster", "memory": "smaller", "energy": "more samples a joule"}
-    of_what = ":" if ladder.objective == "time" else ", at"
     return [
-        f"  {ladder.ratio:.2f}x {what[ladder.objective]}{interval}{of_what} "
-        f"{quantity(ladder.baseline.samples_per_s)} -> {quantity(ladder.best.samples_per_s)} "
-        f"{ladder.unit} ({seconds(ladder.total_s)}{how[ladder.status]})"
+        f"  {ladder.ratio:.2f}x {what[ladder.objective]}{interval}: {_from_to(ladder)} "
+        f"({seconds(ladder.total_s)}{how[ladder.status]})"
     ]
+
+
+def _from_to(ladder: Ladder) -> str:
+    """What was to be bettered, before and after; its price in time where that was another."""
+    first, best = ladder.baseline, ladder.best
+    rates = f"{quantity(first.samples_per_s)} -> {quantity(best.samples_per_s)} {ladder.unit}"
+    if ladder.objective == "time":
+        return rates
+    return f"{_figure(first, ladder.objective)} -> {_figure(best, ladder.objective)}, at {rates}"
+
+
+def _figure(measured: Rate, objective: str) -> str:
+    if objective == "memory":
+        return _gib(measured.memory_bytes)
+    return f"{_number(measured.energy_per_sample_j)} J/sample"
 
 
 def _contribution(rung: Rung) -> str:
@@ -140,7 +160,7 @@ def _contribution(rung: Rung) -> str:
     return f"{rung.contribution:.2f}x{interval}   loss: {rung.loss_verdict}"
 
 
-def _gib(n_bytes: int | None) -> str:
+def _gib(n_bytes: float | None) -> str:
     return f"{n_bytes / 2**30:.2f} GiB" if n_bytes else ""
 
 

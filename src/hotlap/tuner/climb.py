@@ -406,8 +406,12 @@ class Climb:
 
     def rate_of(self, settings: Mapping[str, str]) -> Rate:
         """Samples a second with the interval, whatever the objective is."""
-        interval = self.bench.measured(settings, rate).interval(self.bench.between())
-        return Rate(interval.value, interval.low, interval.high)
+        measured, between = self.bench.measured, self.bench.between()
+        interval = measured(settings, rate).interval(between)
+        others = (memory_of, lambda trial: trial.energy_per_sample_j)
+        known = [measured(settings, figure) for figure in others]
+        means = [one.interval(between).value if one.rates else None for one in known]
+        return Rate(interval.value, interval.low, interval.high, *means)
 
     # Rungs as data ----------------------------------------------------------------------------
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from hotlap.errors import UsageError
+from hotlap.records.ladder import Proof, Trial
 
 if TYPE_CHECKING:
-    from hotlap.records.ladder import Trial
     from hotlap.tuner.tune import Tuning
 
 MARGIN = 0.02
@@ -25,26 +24,8 @@ MARGIN = 0.02
 _T90 = {1: 6.31, 2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83}
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What training to the end came to."""
-
-    n_steps: int
-    seeds: tuple[int, ...]
-    baseline: tuple[float, ...]
-    """Final loss of each seed."""
-    tuned: tuple[float, ...]
-    difference: float
-    low: float
-    high: float
-    margin: float
-    equivalent: bool
-
-
 def prove(tuning: Tuning, levers: Mapping[str, str], n_steps: int, n_seeds: int) -> Proof:
     """Train both to N steps on every seed."""
-    if n_seeds < 2:
-        raise UsageError("--seeds 1 was found; two or more are needed for an interval")
     seeds = tuple(range(n_seeds))
     finals: dict[bool, list[float]] = {False: [], True: []}
     with tuning.scratch() as folder:

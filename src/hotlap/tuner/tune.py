@@ -30,7 +30,7 @@ from hotlap.levers.common.workload import (
     workload_from,
 )
 from hotlap.machine.host import cpu_flags, describe_host
-from hotlap.records.ladder import Ladder, Rate, Rung, Trial
+from hotlap.records.ladder import Ladder, Rung, Trial
 from hotlap.records.run import Run
 from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, rate
 from hotlap.tuner.climb import Climb, memory_of
@@ -141,8 +141,13 @@ class Tuning:
             self.forget_trials()
         if status != "interrupted" or climb.best or not self.request.output.exists():
             self._write_settings(climb.best)  # interrupted with nothing yet, older ones stay
-        ladder.write(self.request.runs_dir / f"ladder-{started.replace(':', '')[:17]}.json")
+        self.keep(ladder)
         return ladder
+
+    def keep(self, ladder: Ladder) -> None:
+        """Write it among the Runs."""
+        name = f"ladder-{ladder.started.replace(':', '')[:17]}.json"
+        ladder.write(self.request.runs_dir / name)
 
     def _look(self, climb: Climb) -> None:
         """Learn from the first run; one that failed is not remembered: it may be mended."""
@@ -303,7 +308,7 @@ class Tuning:
             unit="samples/s" if known else "steps/s",
             status=status,  # type: ignore[arg-type]
             baseline=baseline,
-            best=best if climb.best else Rate(*_fields(baseline)),
+            best=best if climb.best else baseline,
             ratio=climb.result.value,
             ratio_low=climb.result.low,
             ratio_high=climb.result.high,
@@ -351,10 +356,6 @@ def _python_files(folder: Path) -> Iterator[Path]:
             name for name in folders if not name.startswith(".") and name not in SKIPPED | LINKED
         )
         yield from (Path(where, name) for name in sorted(files) if name.endswith(".py"))
-
-
-def _fields(one: Rate) -> tuple[float, float | None, float | None]:
-    return one.samples_per_s, one.low, one.high
 
 
 def _is_whole(edits: Sequence[Edit]) -> bool:
