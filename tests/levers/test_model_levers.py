@@ -397,3 +397,29 @@ def test_fp8_asks_nothing_of_cuda_for_a_model_on_the_cpu(monkeypatch: pytest.Mon
     process._meet_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), (torch.ones(1, 4),), {})
     process.undo()
     assert asked == []
+
+
+def test_weights_that_lie_in_both_orders_are_channels_last_by_their_strides() -> None:
+    """As `model.to(memory_format=…)`, the lever's edit, makes them."""
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    events: list[dict[str, Any]] = []
+    session = SimpleNamespace(around_call=None)
+    process = Process(torch, session, lambda **event: events.append(event))
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, groups=8), torch.nn.Conv2d(8, 4, 1))
+    images, before = torch.randn(2, 8, 6, 6), [one.stride() for one in model.parameters()]
+    process.apply(channels_last.LEVER, "on")
+    process._meet_model(model, (images,), {})
+    after = [one.stride() for one in model.parameters()]
+    assert session.around_call(model, (images,), {}).is_contiguous(
+        memory_format=torch.channels_last
+    )
+    process.undo()
+    assert [one.stride() for one in model.parameters()] == before != after
+    assert [event["what"] for event in events if "done" in event] == [
+        "2 convolutions of Sequential are channels last"
+    ]
+    model.to(memory_format=torch.channels_last)
+    assert [one.stride() for one in model.parameters()] == after

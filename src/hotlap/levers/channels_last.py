@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from hotlap.levers.common.edits import Edit, insert_before, wrap_call
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.process import Process
+from hotlap.levers.common.process import Process, is_channels_last
 from hotlap.levers.common.workload import Workload
 
 
@@ -29,14 +29,14 @@ def apply(torch: Any, value: str, process: Process) -> None:
         is_image = isinstance(tensor, torch.Tensor) and tensor.dim() == 4
         if not is_image or not tensor.is_floating_point():
             return tensor
-        return tensor.contiguous(memory_format=torch.channels_last)
+        return tensor.to(memory_format=torch.channels_last)
 
     def meet(module: Any, args: Any, kwargs: Any) -> None:
         ddp = [part for part in module.modules() if _is_ddp(torch, part)]
         n = sum(in_ddp.get(part, 0) for part in ddp)
         if not ddp:
             weights = _reorder_weights(torch, module)
-            process.on_undo(lambda: _put_back(weights))
+            process.on_undo(lambda: _put_back(torch, weights))
             n = len(weights)
         if n:
             changed.add(module)
@@ -77,18 +77,18 @@ def _reorder_weights(torch: Any, module: Any) -> list[Any]:
     """The weights that have their channels innermost now and had not before."""
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
     weights = [part.weight for part in module.modules() if isinstance(part, kinds)]
-    last = torch.channels_last
     # A sharded weight is no plain tensor: it belongs to who sharded it.
     weights = [w for w in weights if w.dim() == 4 and type(w.data) is torch.Tensor]
-    weights = [w for w in weights if not w.is_contiguous(memory_format=last)]
+    # Of one input channel, they are in both orders at once: what kernels go by is their strides.
+    weights = [w for w in weights if not is_channels_last(torch, [w])]
     for weight in weights:
-        weight.data = weight.data.contiguous(memory_format=last)
+        weight.data = weight.data.to(memory_format=torch.channels_last)
     return weights
 
 
-def _put_back(weights: list[Any]) -> None:
+def _put_back(torch: Any, weights: list[Any]) -> None:
     for weight in weights:
-        weight.data = weight.data.contiguous()
+        weight.data = weight.data.to(memory_format=torch.contiguous_format)
 
 
 def applies(workload: Workload) -> Decision:
