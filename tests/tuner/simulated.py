@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hotlap.levers.common.lever import Decision, Lever
 from hotlap.records.ladder import State, Trial
@@ -86,6 +87,27 @@ class World:
             failed={},
             run="",
         )
+
+
+@dataclass
+class HostAndDevice(World):
+    """A GPU and its host, side by side: the step takes as long as the slower of them."""
+
+    device_s: float = 0.062
+    host_s: float = 0.0615
+    on_device: Mapping[str, float] = field(default_factory=dict)
+    on_host: Mapping[str, float] = field(default_factory=dict)
+    """Levers and how many times as fast they make each of them."""
+
+    def make(self, settings: Mapping[str, str], *numbers: Any) -> Trial:
+        """One trial."""
+        device_s, host_s = self.device_s, self.host_s
+        for name in settings:
+            device_s /= self.on_device.get(name, 1.0)
+            host_s /= self.on_host.get(name, 1.0)
+        self.speedups = {next(iter(settings), ""): 0.1 / max(device_s, host_s)}
+        trial = super().make(settings or {"": ""}, *numbers)
+        return replace(trial, levers=dict(settings), waits_for_host=host_s > device_s)
 
 
 def in_turn(*levers: Lever, promise: float = 0.0) -> Order:

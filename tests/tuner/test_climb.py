@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulated import LOSSES, World, climb, in_turn, lever
+from simulated import LOSSES, HostAndDevice, World, climb, in_turn, lever
 
 from hotlap.errors import UsageError
 from hotlap.records.ladder import Rung, Trial
@@ -285,3 +285,51 @@ def test_steps_say_nothing_of_how_well_memory_is_known() -> None:
     bench.measure({})
     assert bench.measured({}).errors == (0.0,)
     assert bench.measured({}, rate).errors[0] > 0.0
+
+
+def test_a_lever_that_leaves_the_step_to_its_host_is_tried_with_what_helps_there() -> None:
+    """Neither pays alone: kernels are three times as fast, or launched in a third of the time."""
+    world = HostAndDevice({}, on_device={"a": 3.0}, on_host={"b": 3.0})
+    one = climb(world, [A, B], promise=0.4)
+    assert one.best == {"a": "on", "b": "on"}
+    assert one.result.value == pytest.approx(0.062 / 0.0206, rel=0.08)
+    rungs = one.rungs
+    assert [(r.lever, r.kept) for r in rungs] == [("a", False), ("a", True), ("b", True)]
+    assert rungs[1].reason == "together with b"
+    assert rungs[2].reason.endswith(", together with a")
+    assert all(rung.contribution for rung in rungs if rung.kept)
+
+
+def test_what_promises_little_is_not_tried_with_others() -> None:
+    world = HostAndDevice({}, on_device={"a": 3.0}, on_host={"b": 3.0})
+    one = climb(world, [A, B], promise=0.05)
+    assert one.best == {}
+    assert (("a", "on"), ("b", "on")) not in one.bench.trials
+
+
+def test_a_pair_that_does_not_pay_leaves_both_to_be_tried_alone() -> None:
+    world = HostAndDevice({}, on_device={"a": 3.0, "b": 0.3})
+    one = climb(world, [A, B], promise=0.4)
+    assert one.best == {}
+    together, alone = (rung.reason for rung in one.rungs if rung.lever == "b")
+    assert "together with a: slower" in together
+    assert alone.endswith("slower")
+    assert "together" not in alone
+
+
+def test_what_gained_nothing_is_tried_again_once_the_step_waits_for_something_else() -> None:
+    """A makes kernels faster, which nobody sees until B has made their launches so."""
+    world = HostAndDevice({}, device_s=0.03, host_s=0.06, on_device={"a": 3.0}, on_host={"b": 3.0})
+    one = climb(world, [A, B], promise=0.4)
+    assert [(rung.lever, rung.kept) for rung in one.rungs] == [
+        *(("a", False), ("b", True), ("a", True))
+    ]
+    assert one.best == {"a": "on", "b": "on"}
+
+
+def test_what_is_slower_for_what_the_step_waits_for_is_not_tried_again() -> None:
+    world = HostAndDevice(
+        {}, device_s=0.03, host_s=0.06, on_device={"a": 3.0}, on_host={"a": 0.5, "b": 3.0}
+    )
+    one = climb(world, [A, B], promise=0.4)
+    assert [(rung.lever, rung.kept) for rung in one.rungs] == [("a", False), ("b", True)]

@@ -6,7 +6,9 @@ trial.py     one short run with some levers, in clean processes: Trial
 noise.py     how far apart two measurements are, and whether that is outside the noise
 guard.py     whether a trial is still the same training
 order.py     which levers to try, and in what order
+bottleneck.py  what a step waits for, and what is hidden behind it
 climb.py     baseline, rungs, leave-one-out: Ladder
+rungs.py     rungs as data, and their gains in words
 prove.py     baseline and winner to N steps on several seeds
 sweep.py     memory, rate and power for each batch size
 tune.py      all of it for one command of a user: Tuning

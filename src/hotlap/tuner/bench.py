@@ -158,3 +158,8 @@ def rate(trial: Trial) -> float | None:
     if trial.state != "ok" or not trial.step_s:
         return None
     return (trial.samples_per_step or 1.0) / typical_step(trial.step_s)
+
+
+def memory_of(trial: Trial) -> int | None:
+    """Peak bytes on the device; on the host where there is no device."""
+    return trial.device_peak_bytes or trial.host_peak_bytes

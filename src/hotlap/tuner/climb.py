@@ -8,6 +8,8 @@ for each lever and value, in order:
     if it draws other random numbers:   what follows is compared with the best, not the baseline
     faster than the best so far?        the best is measured again, so that drift is no gain
     outside the noise?                  kept, and `hotlap.toml` is written
+    not, but the step waits elsewhere?  tried together with what promises most there
+    not, and later it waits elsewhere?  tried once more
 leave one out                           each kept lever's real contribution; passengers go
 baseline and best once more             the ratio that is claimed
 """
@@ -21,10 +23,12 @@ from hotlap.errors import UsageError
 from hotlap.levers.common import noise
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
-from hotlap.tuner.bench import RECENT, Bench, key_of, rate
+from hotlap.tuner.bench import RECENT, Bench, key_of, memory_of, rate
+from hotlap.tuner.bottleneck import Bottleneck, bottleneck
 from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import Candidate
+from hotlap.tuner.rungs import signed, signed_inverse, untried
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
 """What is to be tried, the most promising first, given the best settings and a trial of them."""
@@ -61,6 +65,9 @@ class Climb:
     _judged_from: dict[str, str] = field(default_factory=dict)
     """The settings that `reference` is of."""
     is_complete: bool = True
+    _order: Order = lambda kept, trial: ()
+    _hidden: dict[tuple[str, str], Bottleneck] = field(default_factory=dict)
+    """Levers whose gain was not seen, and what the step waited for when they were tried."""
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
@@ -106,25 +113,43 @@ class Climb:
         The order is asked for again each time: what was kept makes another step of it, in which
         other things take long.
         """
+        self._order = order
         considered: set[tuple[str, str]] = set()
         while True:
-            candidates = order(self.best, self.bench.trials[key_of(self.best)][0])
-            one = next((c for c in candidates if _is_next(c, considered, self.best)), None)
+            candidates = order(self.best, self._best_trial)
+            one = next((c for c in candidates if self._is_next(c, considered)), None)
             if one is None:
                 break
-            considered.add((one.lever.name, one.value))
+            pair = (one.lever.name, one.value)
+            self._hidden.pop(pair, None)
             if self.bench.time_left() > self._time_for(one):
                 self._try(one)
             else:
                 self.is_complete = False
-                reason = "the budget is too short for it"
-                self.rungs.append(_untried(one.lever, one.value, "not tried", reason))
+                if pair not in considered:
+                    reason = "the budget is too short for it"
+                    self.rungs.append(untried(one.lever, one.value, "not tried", reason))
+            considered.add(pair)
         names = {name for name, _ in considered}
         for one in candidates:
             if one.not_tried and one.lever.name not in names:
                 is_maths = "maths" in one.not_tried
                 state: RungState = "not allowed" if is_maths else "not applicable"
-                self._add(_untried(one.lever, "", state, one.not_tried))
+                self._add(untried(one.lever, "", state, one.not_tried))
+
+    @property
+    def _best_trial(self) -> Trial:
+        return self.bench.trials[key_of(self.best)][0]
+
+    def _is_next(self, candidate: Candidate, considered: set[tuple[str, str]]) -> bool:
+        """Whether it was not tried yet, or not in a step that waits for what this one does."""
+        pair = (candidate.lever.name, candidate.value)
+        # What another lever needed and brought in is there already.
+        if candidate.not_tried or pair in self.best.items():
+            return False
+        here = bottleneck(self._best_trial)
+        is_hidden = self._hidden.get(pair, here) != here and candidate.promise >= PROMISING
+        return pair not in considered or is_hidden
 
     def _time_for(self, candidate: Candidate) -> float:
         """Seconds to try it, and to prove at the end what is kept then: none are given away.
@@ -183,10 +208,18 @@ class Climb:
                 needed[name] = value
         return needed
 
-    def _decide(self, candidate: Candidate, settings: dict[str, str], trial: Trial) -> None:
+    def _decide(
+        self,
+        candidate: Candidate,
+        settings: dict[str, str],
+        trial: Trial,
+        *,
+        is_together: bool = False,
+    ) -> None:
         lever, value = candidate.lever, candidate.value
         state, reason, verdict = self._check(lever, settings, trial)
         if state != "ok":
+            reason += self._with_others(settings, lever)
             self._add(self._rung(lever, value, trial, verdict, state, reason))
             return
         gain, n_looks = self._gain(settings), 1
@@ -206,6 +239,34 @@ class Climb:
             self._last_gain = (self.best, gain)
             self._keep(lever, settings)
         self._add(replace(rung, kept=kept))
+        if state == "ok" and not kept and not is_together and self.bench.score is rate:
+            self._look_behind(candidate, settings, trial, gain)
+
+    def _look_behind(
+        self, candidate: Candidate, settings: dict[str, str], trial: Trial, gain: Interval
+    ) -> None:
+        """Remember a lever whose gain may be hidden, and try it with what would show it.
+
+        Half the kernel time gains nothing where launching them takes as long; then the step waits
+        for its host, and what helps there promises more than it did before.
+        """
+        here = bottleneck(self._best_trial)
+        is_moved = bottleneck(trial) != here
+        if is_moved or gain.high > 1.0:
+            self._hidden[candidate.lever.name, candidate.value] = here
+        if not is_moved or candidate.promise < PROMISING:
+            return
+        for one in self._order(settings, trial):
+            is_new = not one.not_tried and one.lever.name not in settings
+            if (
+                is_new
+                and one.promise >= PROMISING
+                and not set(one.lever.instead_of) & set(settings)
+            ):
+                if self.bench.time_left() > self._time_for(one):
+                    both = {**settings, one.lever.name: one.value}
+                    self._decide(one, both, self.bench.measure(both), is_together=True)
+                return
 
     def _is_open(self, candidate: Candidate, gain: Interval, n_looks: int) -> bool:
         """Whether the best is to be measured again, and the candidate if that does not settle it.
@@ -280,18 +341,23 @@ class Climb:
         return ratio(new, old, bench.between())
 
     def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
-        together = sorted(set(settings) - set(self.best) - {lever.name})
-        with_others = f", together with {', '.join(together)}" if together else ""
+        with_others = self._with_others(settings, lever)
         if kept:
-            return f"{_signed(gain)}{with_others}"
-        return f"{_signed(gain)}: {'slower' if gain.high < 1.0 else 'inside the noise'}"
+            return f"{signed(gain)}{with_others}"
+        why = "slower" if gain.high < 1.0 else "inside the noise"
+        return f"{signed(gain)}{with_others}: {why}"
+
+    def _with_others(self, settings: Mapping[str, str], lever: Lever) -> str:
+        together = sorted(set(settings) - set(self.best) - {lever.name})
+        return f", together with {', '.join(together)}" if together else ""
 
     def _keep(self, lever: Lever, settings: dict[str, str]) -> None:
         for name in (lever.name, *lever.instead_of):
             self._drop(name, "then bettered")
         for name in settings.keys() - self.best.keys() - {lever.name}:
-            reason = f"{lever.name} needs it"
-            needed = _untried(self.levers[name], settings[name], "ok", reason)
+            is_needed = name in lever.needs
+            reason = f"{lever.name} needs it" if is_needed else f"together with {lever.name}"
+            needed = untried(self.levers[name], settings[name], "ok", reason)
             self._add(replace(needed, kept=True))
         draws_anew = self._claim(settings).new_randomness
         self.best = settings
@@ -361,7 +427,7 @@ class Climb:
         if gain.low > 1.0:
             self._contribute(name, gain, "")
             return
-        self._drop(name, f"a passenger: without it {_signed_inverse(gain)}")
+        self._drop(name, f"a passenger: without it {signed_inverse(gain)}")
         self.best = without
         self.on_kept(self.best)
 
@@ -451,49 +517,5 @@ class Climb:
         )
 
 
-def memory_of(trial: Trial) -> int | None:
-    """Peak bytes on the device; on the host where there is no device."""
-    return trial.device_peak_bytes or trial.host_peak_bytes
-
-
-def _is_next(
-    candidate: Candidate, considered: set[tuple[str, str]], best: Mapping[str, str]
-) -> bool:
-    pair = (candidate.lever.name, candidate.value)
-    # What another lever needed and brought in is there already.
-    return not candidate.not_tried and pair not in considered and pair not in best.items()
-
-
 def _without(settings: Mapping[str, str], name: str) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key != name}
-
-
-def _untried(lever: Lever, value: str, state: RungState, reason: str) -> Rung:
-    return Rung(
-        lever=lever.name,
-        value=value,
-        state=state,
-        samples_per_s=None,
-        low=None,
-        high=None,
-        ratio=None,
-        gain=None,
-        gain_low=None,
-        gain_high=None,
-        memory_bytes=None,
-        energy_per_sample_j=None,
-        loss_verdict="",
-        kept=False,
-        reason=reason,
-    )
-
-
-def _signed(gain: Interval) -> str:
-    return (
-        f"{100 * (gain.value - 1):+.1f} % "
-        f"[{100 * (gain.low - 1):+.1f}, {100 * (gain.high - 1):+.1f}]"
-    )
-
-
-def _signed_inverse(gain: Interval) -> str:
-    return _signed(Interval(1 / gain.value, 1 / gain.high, 1 / gain.low))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hotlap.errors import UsageError
-from hotlap.tuner.bench import rate
-from hotlap.tuner.climb import memory_of
+from hotlap.tuner.bench import memory_of, rate
 
 if TYPE_CHECKING:
     from hotlap.tuner.tune import Tuning

@@ -32,8 +32,8 @@ from hotlap.levers.common.workload import (
 from hotlap.machine.host import cpu_flags, describe_host
 from hotlap.records.ladder import Ladder, Rung, Trial
 from hotlap.records.run import Run
-from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, rate
-from hotlap.tuner.climb import Climb, memory_of
+from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, memory_of, rate
+from hotlap.tuner.climb import Climb
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
 from hotlap.tuner.settings import write_settings
