@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,3 +148,19 @@ class RunCache:
     def close(self) -> None:
         """Start nothing more."""
         self._pool.shutdown(cancel_futures=True)
+
+
+def gone(pid: int) -> bool:
+    """A process that ended: a zombie that nobody has waited for counts as ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether it comes to hold within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()

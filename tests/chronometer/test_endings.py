@@ -19,8 +19,10 @@ from running import (
     RunCache,
     collect,
     environment,
+    gone,
     hotlap_words,
     run_hotlap,
+    wait_for,
 )
 
 
@@ -178,21 +180,6 @@ def test_a_signal_to_hotlap_ends_the_command_as_without(
         -number,
     )
     assert result.n_steps >= 5
-
-
-def gone(pid: int) -> bool:
-    """A process that ended: a zombie that nobody has waited for counts as ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 def test_killing_hotlap_ends_the_command_and_still_leaves_a_run(tmp_path: Path) -> None:

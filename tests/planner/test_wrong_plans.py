@@ -30,6 +30,7 @@ def sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (f"{STEP} {GPUS}", "the model is given in one way"),
         (f"{SIZES} --params 1B {STEP} {GPUS}", "several of them was found"),
         (f"{SIZES} {STEP} --gpus 8", "--gpu is not given"),
+        (SIZES, "--gpu, --gpus, --batch, --precision and --optimizer are not given; they decide"),
         (f"{SIZES} {STEP} --gpu a100-80gb --gpus 8", "--gpus-per-node is not given"),
         (f"{SIZES} {STEP} --gpu b300 --gpus 8 --gpus-per-node 8", "--gpu is 'b300'; there are"),
         (f"{SIZES} {STEP} --gpu a100 --gpus 1", "a100-40gb"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hotlap.cli import options
 from hotlap.cli.plan_cluster import site_of
-from hotlap.cli.plan_model import model_of, needed
+from hotlap.cli.plan_model import check_given, model_of, needed
 from hotlap.cli.plan_options import make_parser
 from hotlap.errors import UsageError
 from hotlap.planner.budget import Money, budget_gpu_hours, compute_optimal
@@ -157,6 +157,9 @@ def _emit(plan: Plan, asked: Question, source: Source, path: Path) -> None:
 def question_of(arguments: argparse.Namespace) -> tuple[Question, Source]:
     """What the command line asks, with its model."""
     arguments.compile |= arguments.compile_loss
+    of_gpus = ("gpus",) if arguments.cluster else ("gpu", "gpus")
+    of_a_step = () if arguments.params else ("batch",)
+    check_given(arguments, *of_gpus, *of_a_step, "precision", "optimizer")
     site = site_of(arguments)
     gpus = site.gpus
     precision, optimizer = needed(arguments, "precision"), needed(arguments, "optimizer")

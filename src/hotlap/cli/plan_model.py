@@ -22,10 +22,19 @@ SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
 
 def needed(arguments: argparse.Namespace, name: str) -> Any:
     """An option that has no default, because it decides the answer."""
-    value = getattr(arguments, name.replace("-", "_"))
-    if value is None:
-        raise UsageError(f"--{name} is not given; it decides the answer")
-    return value
+    check_given(arguments, name)
+    return getattr(arguments, name.replace("-", "_"))
+
+
+def check_given(arguments: argparse.Namespace, *names: str) -> None:
+    """Name all that is missing at once."""
+    missing = [f"--{n}" for n in names if getattr(arguments, n.replace("-", "_")) is None]
+    if len(missing) == 1:
+        raise UsageError(f"{missing[0]} is not given; it decides the answer")
+    if missing:
+        *others, last = missing
+        given = f"{', '.join(others)} and {last} are not given"
+        raise UsageError(f"{given}; they decide the answer")
 
 
 def model_of(arguments: argparse.Namespace, precision_name: str) -> tuple[Model, Source]:

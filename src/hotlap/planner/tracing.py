@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hotlap.errors import UsageError
 from hotlap.planner.layers import Model
@@ -18,7 +22,7 @@ TIMEOUT_S = 300
 
 def traced(request: Request) -> Model:
     """The model as data, or one sentence about why it could not be had."""
-    with tempfile.TemporaryDirectory(prefix="hotlap-trace-") as folder:
+    with _ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="hotlap-trace-") as folder:
         asked, answered = Path(folder, "request.json"), Path(folder, "result.json")
         asked.write_text(json.dumps(to_json(request)), encoding="utf-8")
         words = [sys.executable, "-m", "hotlap.planner.trace", str(asked), str(answered)]
@@ -39,3 +43,17 @@ def traced(request: Request) -> Model:
     if "error" in result:
         raise UsageError(result["error"])
     return from_json(Model, result["model"], "model")
+
+
+@contextlib.contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Have SIGTERM raise: neither the process that traces nor its folder outlives this one then."""
+
+    def end(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
