@@ -104,7 +104,7 @@ def test_blocks_that_count_statistics_are_left_to_a_person(tmp_path: Path, scrip
     workload = seen_in(tmp_path, script)
     line = 1 + script.read_text()[: script.read_text().index("loss = model(")].count("\n")
     (words,) = told("checkpointing", workload)
-    assert words.startswith(f"{script}:{line}  checkpoint(block, x, use_reentrant=False) for 'Blo")
+    assert words.startswith(f'{script}:{line}  checkpoint(block, x, use_reentrant=False) for "Blo')
     assert "count every batch twice" in words
 
 

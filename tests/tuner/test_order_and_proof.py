@@ -83,6 +83,16 @@ def test_dear_values_and_second_values_wait_for_what_promises_more() -> None:
     assert names.index("fused_optimizer=on") < names.index("compile=max-autotune")
 
 
+def test_for_memory_what_saves_it_goes_first() -> None:
+    levers = [
+        lever("fast", saves=lambda workload: 0.8),
+        lever("small", phases=(), saves_memory=True),
+    ]
+    for_memory = order_levers(levers, workload(forward=1.0), {}, objective="memory")
+    assert [one.lever.name for one in for_memory] == ["small", "fast"]
+    assert for_memory[0].promise > for_memory[1].promise > 0.0
+
+
 @pytest.mark.parametrize(
     ("fields", "options", "reason"),
     [

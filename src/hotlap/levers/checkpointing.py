@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotlap.levers.common.blocks import norms_with_statistics, own_switch, repeated_blocks
-from hotlap.levers.common.edits import Edit, insert_before, tell
+from hotlap.levers.common.edits import Edit, insert_after_import, insert_before, tell
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
@@ -113,18 +113,17 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     if model.facts.get(SWITCH):
         enable = '{model}.gradient_checkpointing_enable({"use_reentrant": False})'
         return (insert_before(optimizer, enable, model=model.site),)
-    names = ", ".join(map(repr, _blocks(model)))
+    names = ", ".join(f'"{name}"' for name in _blocks(model))
     if model.facts.get("blocks_have_statistics") or model.facts.get("is_ddp"):
         why = "its batch norms count every batch twice then, unless the second run leaves them out"
         why = "before the model goes into its DDP" if model.facts.get("is_ddp") else why
         return (tell(model.site, f"checkpoint(block, x, use_reentrant=False) for {names}: {why}"),)
-    text = (
-        f"from {WRAPPERS} import apply_activation_checkpointing\n"
-        "apply_activation_checkpointing(\n"
-        "    {model}, check_fn=lambda part: type(part).__name__ in {" + names + "}\n"
-        ")"
+    wanted = f"check_fn=lambda part: type(part).__name__ in {{{names}}}"
+    text = f"apply_activation_checkpointing({{model}}, {wanted})"
+    return (
+        insert_after_import(optimizer, f"from {WRAPPERS} import apply_activation_checkpointing"),
+        insert_before(optimizer, text, model=model.site),
     )
-    return (insert_before(optimizer, text, model=model.site),)
 
 
 LEVER = Lever(

@@ -461,7 +461,7 @@ class Climb:
                 self._contribute(next(iter(self.best)), result, "")
             return
         for name in list(self.best):
-            self._drop(name, "all together are not faster than the baseline")
+            self._drop(name, "all together are no better than the baseline")
         self.best = {}
         self.on_kept(self.best)
 

@@ -16,6 +16,9 @@ from hotlap.levers.common.workload import Workload
 
 MIN_SHARE = 0.02
 """Of the step: what a lever can shorten must take this much, or it can gain next to nothing."""
+MEMORY_SAVED, BY_THE_WAY = 0.3, 0.1
+"""Of the peak, by levers that are there to save it; and by others, of what they save of the step.
+"""
 NEXT_VALUE = 0.5
 """What a lever's next value promises, of what the one before it does."""
 
@@ -28,7 +31,7 @@ class Candidate:
     value: str
     not_tried: str = ""
     promise: float = 0.0
-    """The share of the step that it may save."""
+    """The share that it may save: of the step, or of the memory where that is to be bettered."""
 
 
 def order_levers(
@@ -38,7 +41,7 @@ def order_levers(
     allowed: Iterable[str] = (),
     objective: str = "time",
 ) -> list[Candidate]:
-    """Candidates first, by the share of the step that they promise to save; then those not tried.
+    """Candidates first, by the share that they promise to save; then those not tried.
 
     Sorting keeps the order of LEVERS among equals; what is promised is rounded, so that noise in
     the phases does not shuffle levers that concern about as much of the step.
@@ -51,15 +54,18 @@ def order_levers(
             not_tried.append(Candidate(lever, "", reason))
             continue
         for i, value in enumerate(lever.values(workload)):
-            promise = _promise(lever, workload) * NEXT_VALUE**i
+            promise = _promise(lever, workload, objective) * NEXT_VALUE**i
             rank = round(promise / math.sqrt(lever.cost(value)), 2)
             ranked.append((rank, Candidate(lever, value, promise=promise)))
     ranked.sort(key=lambda pair: -pair[0])
     return [candidate for _, candidate in ranked] + not_tried
 
 
-def _promise(lever: Lever, workload: Workload) -> float:
-    return workload.share(*lever.phases) * lever.saves(workload)
+def _promise(lever: Lever, workload: Workload, objective: str) -> float:
+    if objective == "memory" and lever.saves_memory:
+        return MEMORY_SAVED
+    of_the_step = workload.share(*lever.phases) * lever.saves(workload)
+    return BY_THE_WAY * of_the_step if objective == "memory" else of_the_step
 
 
 def _why_not(
