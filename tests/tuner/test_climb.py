@@ -327,6 +327,25 @@ def test_what_gained_nothing_is_tried_again_once_the_step_waits_for_something_el
     assert one.best == {"a": "on", "b": "on"}
 
 
+def test_what_left_the_step_to_its_host_is_tried_again_when_the_best_is_another() -> None:
+    """B pays a little alone and promises so little that it is not tried with A."""
+    world = HostAndDevice({}, on_device={"a": 3.0, "b": 1.2}, on_host={"b": 3.0})
+    one = Climb(Bench(world.make, rate, 1e6, 4.0), {"a": A, "b": B}, lambda needed: "on")
+    one.measure_baseline()
+    one.try_all(
+        lambda kept, trial: [Candidate(A, "on", promise=0.4), Candidate(B, "on", promise=0.05)]
+    )
+    assert [(rung.lever, rung.kept) for rung in one.rungs] == [
+        *(("a", False), ("b", True), ("a", True))
+    ]
+
+
+def test_what_does_harm_is_not_tried_with_others() -> None:
+    world = HostAndDevice({}, on_device={"b": 3.0}, on_host={"a": 0.4})
+    one = climb(world, [A, B], promise=0.4)
+    assert (("a", "on"), ("b", "on")) not in one.bench.trials
+
+
 def test_what_is_slower_for_what_the_step_waits_for_is_not_tried_again() -> None:
     world = HostAndDevice(
         {}, device_s=0.03, host_s=0.06, on_device={"a": 3.0}, on_host={"a": 0.5, "b": 3.0}

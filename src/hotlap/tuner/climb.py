@@ -39,6 +39,8 @@ WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
 PROMISING = 0.1
 """A lever that may save this share of the step is not given up because the machine is noisy."""
+HARMFUL = 0.75
+"""With less than this of the speed before, no gain is hidden: the lever does harm."""
 UNSTEADY = 1.5
 """Two runs of the same command that differ by this factor are worth a note."""
 MOST_LOOKS = 4
@@ -66,8 +68,13 @@ class Climb:
     """The settings that `reference` is of."""
     is_complete: bool = True
     _order: Order = lambda kept, trial: ()
-    _hidden: dict[tuple[str, str], Bottleneck] = field(default_factory=dict)
-    """Levers whose gain was not seen, and what the step waited for when they were tried."""
+    _considered: set[tuple[str, str]] = field(default_factory=set)
+    """Levers and values whose turn has come."""
+    _hidden: dict[tuple[str, str], tuple[dict[str, str], Bottleneck | None]] = field(
+        default_factory=dict
+    )
+    """Levers whose gain was not seen: the best at that time, and what its step waited for; None
+    where the lever itself had it wait for something else."""
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
@@ -114,10 +121,10 @@ class Climb:
         other things take long.
         """
         self._order = order
-        considered: set[tuple[str, str]] = set()
+        considered = self._considered
         while True:
             candidates = order(self.best, self._best_trial)
-            one = next((c for c in candidates if self._is_next(c, considered)), None)
+            one = next((c for c in candidates if self._is_next(c)), None)
             if one is None:
                 break
             pair = (one.lever.name, one.value)
@@ -141,15 +148,18 @@ class Climb:
     def _best_trial(self) -> Trial:
         return self.bench.trials[key_of(self.best)][0]
 
-    def _is_next(self, candidate: Candidate, considered: set[tuple[str, str]]) -> bool:
-        """Whether it was not tried yet, or not in a step that waits for what this one does."""
+    def _is_next(self, candidate: Candidate) -> bool:
+        """Whether it was not tried yet, or its gain was hidden by what is not there any more."""
         pair = (candidate.lever.name, candidate.value)
         # What another lever needed and brought in is there already.
         if candidate.not_tried or pair in self.best.items():
             return False
-        here = bottleneck(self._best_trial)
-        is_hidden = self._hidden.get(pair, here) != here and candidate.promise >= PROMISING
-        return pair not in considered or is_hidden
+        if pair not in self._considered:
+            return True
+        if pair not in self._hidden or candidate.promise < PROMISING:
+            return False
+        best, waited_for = self._hidden[pair]
+        return best != self.best and waited_for != bottleneck(self._best_trial)
 
     def _time_for(self, candidate: Candidate) -> float:
         """Seconds to try it, and to prove at the end what is kept then: none are given away.
@@ -223,7 +233,9 @@ class Climb:
             self._add(self._rung(lever, value, trial, verdict, state, reason))
             return
         gain, n_looks = self._gain(settings), 1
-        while state == "ok" and self._is_open(candidate, gain, n_looks):
+        # Another bottleneck hides what it is worth: further looks would not show it.
+        most_looks = MOST_LOOKS if is_together or not self._moves_bottleneck(trial) else 2
+        while state == "ok" and n_looks < most_looks and self._is_open(candidate, gain, n_looks):
             self.bench.measure(self.best)
             gain = self._gain(settings, n_looks + 1)
             if gain.low <= 1.0 < gain.high and gain.value > self._worth(candidate):
@@ -250,23 +262,25 @@ class Climb:
         Half the kernel time gains nothing where launching them takes as long; then the step waits
         for its host, and what helps there promises more than it did before.
         """
-        here = bottleneck(self._best_trial)
-        is_moved = bottleneck(trial) != here
+        is_moved = self._moves_bottleneck(trial) and gain.high > HARMFUL
         if is_moved or gain.high > 1.0:
-            self._hidden[candidate.lever.name, candidate.value] = here
+            pair = (candidate.lever.name, candidate.value)
+            waits_for = None if is_moved else bottleneck(self._best_trial)
+            self._hidden[pair] = (self.best, waits_for)
         if not is_moved or candidate.promise < PROMISING:
             return
         for one in self._order(settings, trial):
-            is_new = not one.not_tried and one.lever.name not in settings
-            if (
-                is_new
-                and one.promise >= PROMISING
-                and not set(one.lever.instead_of) & set(settings)
-            ):
+            is_apart = {one.lever.name, *one.lever.instead_of}.isdisjoint(settings)
+            pair = (one.lever.name, one.value)
+            is_open = pair not in self._considered or pair in self._hidden
+            if is_apart and is_open and not one.not_tried and one.promise >= PROMISING:
                 if self.bench.time_left() > self._time_for(one):
                     both = {**settings, one.lever.name: one.value}
                     self._decide(one, both, self.bench.measure(both), is_together=True)
                 return
+
+    def _moves_bottleneck(self, trial: Trial) -> bool:
+        return bottleneck(trial) != bottleneck(self._best_trial)
 
     def _is_open(self, candidate: Candidate, gain: Interval, n_looks: int) -> bool:
         """Whether the best is to be measured again, and the candidate if that does not settle it.
@@ -280,7 +294,6 @@ class Climb:
         return (
             not is_settled
             and candidate.promise >= PROMISING
-            and n_looks < MOST_LOOKS
             and self.bench.time_left() > 2 * self._time_for(candidate)
         )
 
