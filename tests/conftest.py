@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,10 @@ SHARED = re.compile(r"\b(runs|cluster): (?:RunCache|Cluster)\b")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{NEEDS_QUIET}: measures time, so nothing runs beside it")
+    # A shell has what it starts with & ignore Ctrl-C, and every program started from there
+    # inherits that: the commands that tests interrupt would not notice.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -41,6 +41,7 @@ from hotlap.levers import (
     start_method,
     tf32,
     threads,
+    uint8_images,
     workers,
 )
 from hotlap.levers.common.lever import Lever
@@ -64,6 +65,7 @@ LEVERS: tuple[Lever, ...] = (
     persistent_workers.LEVER,
     prefetch_factor.LEVER,
     start_method.LEVER,
+    uint8_images.LEVER,
     pin_memory.LEVER,
     device_prefetch.LEVER,
     batch_size.LEVER,

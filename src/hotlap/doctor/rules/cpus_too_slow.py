@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import n_of, percent, without
+from hotlap.doctor.cure import BY_NAME, lever_cure, n_of, percent, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
 
 NAME = "cpus_too_slow"
+BYTES = BY_NAME["uint8_images"]
 
 
 def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Finding]:
@@ -35,9 +36,18 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         f"{percent(share)} of the step waits for data, with a worker on every CPU",
         (f"{n_of(n_workers, 'worker')}, {n_of(n_cpus, 'CPU')} allocated for each rank",),
         without(share),
-        "decode and augment on the device; store what is decoded, smaller images or ready tensors; "
-        "or ask for more CPUs a GPU",
+        _cure(training),
     )
+
+
+def _cure(training: Training) -> str:
+    others = (
+        "decode and augment on the device; store what is decoded, smaller images or ready tensors; "
+        "or ask for more CPUs a GPU"
+    )
+    if not BYTES.applies(training.workload).yes:
+        return others
+    return f"less work for the CPUs: {lever_cure(training, BYTES.name)}; or {others}"
 
 
 RULE = training_rule(NAME, check)

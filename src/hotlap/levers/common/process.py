@@ -227,6 +227,7 @@ class Process:
         facts["drop_last"] = bool(arguments.get("drop_last"))
         facts["dataset"] = type(dataset).__name__
         facts["is_iterable"] = isinstance(dataset, self._torch.utils.data.IterableDataset)
+        facts["has_torchvision"] = "torchvision.transforms" in sys.modules
         facts["start_method"] = (
             context if isinstance(context, str) or context is None else str(context)
         )

@@ -49,7 +49,7 @@ class Workload:
     """Settings of torch as the script leaves them when training begins: see `process.py`."""
     loaders: tuple[Seen, ...] = ()
     """Facts: num_workers, pin_memory, persistent_workers, prefetch_factor, batch_size, shuffle,
-    dataset, is_iterable, start_method."""
+    dataset, is_iterable, start_method, has_torchvision."""
     optimizers: tuple[Seen, ...] = ()
     """Facts: kind, fused, foreach, differentiable."""
     models: tuple[Seen, ...] = ()
