@@ -412,7 +412,7 @@ OF_TORCHVISION = a_loader(has_torchvision=True)
 @pytest.mark.parametrize(
     ("loaders", "fields", "reason"),
     [
-        ([OF_TORCHVISION], {}, "50% of the step waits for images"),
+        ([OF_TORCHVISION], {}, "50% of the step waits for data and its copy"),
         ([OF_TORCHVISION], {"device": "cpu"}, "not on a GPU"),
         ([], {}, "no DataLoader"),
         ([a_loader()], {}, "does not use torchvision"),

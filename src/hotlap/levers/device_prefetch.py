@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.later import report_once
-from hotlap.levers.common.lever import Decision, Lever, one_of
+from hotlap.levers.common.lever import Lever, one_of
+from hotlap.levers.common.loaders import waits_for_copies
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -235,18 +236,6 @@ def _moving(torch: Any, original: Any, process: Process, prefetcher: Prefetcher)
     return move
 
 
-def applies(workload: Workload) -> Decision:
-    """A GPU, loaders, and time that goes into copies or the wait for data."""
-    if workload.device != "cuda":
-        return Decision(False, "the model is not on a GPU, so that nothing is copied to one")
-    if not workload.loaders:
-        return Decision(False, "the script makes no DataLoader")
-    share = workload.share("transfer", "data")
-    if workload.phases_s and share < 0.01:
-        return Decision(False, f"only {share:.1%} of the step waits for data or its copy")
-    return Decision(True, f"{share:.0%} of the step waits for data and its copy")
-
-
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Told only: it takes a loop around the script's own loop."""
     text = (
@@ -265,7 +254,7 @@ LEVER = Lever(
     saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
     takes=one_of("on"),
-    applies=applies,
+    applies=waits_for_copies,
     apply=apply,
     edit=edit,
 )

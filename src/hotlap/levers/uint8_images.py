@@ -19,6 +19,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
+from hotlap.levers.common.loaders import waits_for_copies
 from hotlap.levers.common.palette import (
     N_BYTES,
     Palette,
@@ -213,18 +214,14 @@ class Conversions:
 
 def applies(workload: Workload) -> Decision:
     """A GPU that waits for images of floats which torchvision may have made."""
-    if workload.device != "cuda":
-        return Decision(False, "the model is not on a GPU, so that no image travels to one")
-    if not workload.loaders:
-        return Decision(False, "the script makes no DataLoader")
+    waits = waits_for_copies(workload)
+    if not waits.yes:
+        return waits
     if not any(one.facts.get("has_torchvision") for one in workload.loaders):
         return Decision(False, "the script does not use torchvision's transforms")
     if not any(_takes_images(one.facts.get("inputs", ())) for one in workload.models):
         return Decision(False, "the model takes no images of floats")
-    share = workload.share("transfer", "data")
-    if workload.phases_s and share < 0.01:
-        return Decision(False, f"only {share:.1%} of the step waits for data or its copy")
-    return Decision(True, f"{share:.0%} of the step waits for images and their copy")
+    return waits
 
 
 def _takes_images(inputs: Any) -> bool:

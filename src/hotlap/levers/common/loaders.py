@@ -20,6 +20,18 @@ def waits_for_data(workload: Workload) -> Decision:
     return Decision(True, f"{share:.0%} of the step waits for data")
 
 
+def waits_for_copies(workload: Workload) -> Decision:
+    """Whether batches of DataLoaders go to a GPU, and whether the step waits for them."""
+    if workload.device != "cuda":
+        return Decision(False, "the model is not on a GPU, so that nothing is copied to one")
+    if not workload.loaders:
+        return Decision(False, "the script makes no DataLoader")
+    share = workload.share("transfer", "data")
+    if workload.phases_s and share < MIN_SHARE:
+        return Decision(False, f"only {share:.1%} of the step waits for data or its copy")
+    return Decision(True, f"{share:.0%} of the step waits for data and its copy")
+
+
 def with_workers(workload: Workload) -> Decision:
     """Whether there are workers to improve on, or could be with the lever `workers`."""
     waits = waits_for_data(workload)
