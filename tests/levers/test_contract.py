@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -241,7 +242,8 @@ def test_the_description_is_complete(lever: Lever, bench: Bench) -> None:
     assert set(lever.phases) <= PHASES
     assert lever.phases or lever.saves_memory
     assert (lever.bound > 0) == (lever.changes == "rounding")
-    named = {*lever.needs, *lever.instead_of, *lever.only_with(bench.workload)}
+    partners = (f(on_gpu(bench.workload)) for f in (lever.only_with, lever.best_with))
+    named = {*lever.needs, *lever.instead_of, *itertools.chain(*partners)}
     assert named <= BY_NAME.keys() - {lever.name}
     assert all(isinstance(value, str) for value in lever.values(bench.workload))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulated import LOSSES, HostAndDevice, World, climb, in_turn, lever
@@ -352,3 +353,72 @@ def test_what_is_slower_for_what_the_step_waits_for_is_not_tried_again() -> None
     )
     one = climb(world, [A, B], promise=0.4)
     assert [(rung.lever, rung.kept) for rung in one.rungs] == [("a", False), ("b", True)]
+
+
+@dataclass
+class Multiplied(World):
+    """Levers that are worth something else together than one by one."""
+
+    of: Mapping[str, float] = field(default_factory=dict)
+    """Speed-ups by the names of all levers that are on."""
+
+    def make(self, settings: Mapping[str, str], *numbers: Any) -> Trial:
+        """One trial."""
+        self.speedups = {next(iter(settings), ""): self.of.get("".join(sorted(settings)), 1.0)}
+        return super().make(settings, *numbers)
+
+
+def pair_first(kept: Mapping[str, str], trial: Trial) -> list[Candidate]:
+    alone = [Candidate(A, "on", promise=0.3), Candidate(B, "on", promise=0.3)]
+    if "b" in kept:
+        return alone
+    return [Candidate(A, "on", promise=0.5, together=(("b", "on"),)), *alone]
+
+
+def climb_pair_first(world: World, budget_s: float = 1e6) -> Climb:
+    one = Climb(Bench(world.make, rate, budget_s, 4.0), {"a": A, "b": B}, lambda needed: "on")
+    one.measure_baseline()
+    one.try_all(pair_first)
+    one.leave_one_out()
+    one.conclude()
+    return one
+
+
+def test_levers_that_multiply_each_other_are_kept_together() -> None:
+    world = Multiplied({}, spread=0.005, of={"a": 1.01, "b": 1.0, "ab": 1.9})
+    one = climb_pair_first(world)
+    assert one.best == {"a": "on", "b": "on"}
+    b, a = one.rungs
+    assert (a.lever, b.lever) == ("a", "b")
+    assert "together with b" in a.reason
+    assert b.reason.startswith("together with a")
+    # Each is worth what is lost without it, and not a share of what both are.
+    for rung in one.rungs:
+        assert rung.kept
+        assert rung.contribution == pytest.approx(1.9, rel=0.05)
+
+
+def test_a_passenger_of_a_pair_goes() -> None:
+    world = Multiplied({}, spread=0.005, of={"a": 1.9, "b": 1.0, "ab": 1.9})
+    one = climb_pair_first(world)
+    assert one.best == {"a": "on"}
+    (passenger,) = [rung for rung in one.rungs if rung.lever == "b"]
+    assert not passenger.kept
+    assert "a passenger" in passenger.reason
+
+
+def test_levers_that_do_each_other_harm_are_tried_one_by_one_behind() -> None:
+    world = Multiplied({}, spread=0.005, of={"a": 1.3, "b": 0.8, "ab": 0.9})
+    one = climb_pair_first(world)
+    assert one.best == {"a": "on"}
+    states = [(rung.lever, rung.kept, "together" in rung.reason) for rung in one.rungs]
+    assert states == [("a", False, True), ("a", True, False), ("b", False, False)]
+
+
+def test_what_there_was_no_time_for_is_named_once() -> None:
+    world = Multiplied({}, of={"ab": 1.9})
+    one = climb_pair_first(world, budget_s=0.0)
+    assert [(rung.lever, rung.state) for rung in one.rungs] == [
+        ("a", "not tried"),
+        ("b", "not tried"),
+    ]

@@ -77,6 +77,43 @@ def test_a_busy_gpu_tries_precision_first_and_one_that_waits_tries_graphs() -> N
     assert "tf32=high" not in values_in_order(busy, {"bf16": "autocast"})
 
 
+def a_network(**kinds: int) -> Workload:
+    """A model of such layers on a GPU."""
+    one = on_gpu()
+    facts = {**one.models[0].facts, "kinds": kinds, "is_channels_last": False}
+    return replace(one, models=(Seen(None, facts),))
+
+
+def test_convolutions_try_half_precision_in_the_order_that_tensor_cores_like() -> None:
+    convolutional = a_network(Conv2d=53, Linear=1)
+    first, second, *_ = order_levers(LEVERS, convolutional, {})
+    assert first.settings == {"bf16": "autocast", "channels_last": "on"}
+    assert first.promise > second.promise
+    assert second.settings == {"bf16": "autocast"}
+    for kept in ({"channels_last": "on"}, {"bf16": "autocast", "channels_last": "on"}):
+        assert not any(one.together for one in order_levers(LEVERS, convolutional, kept))
+    after_bf16 = order_levers(LEVERS, convolutional, {"bf16": "autocast"})
+    assert {"channels_last": "on"} in [one.settings for one in after_bf16]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        a_network(Conv2d=1, Linear=48),  # a vision transformer's patches
+        a_network(Linear=3),
+        replace(a_network(Conv2d=53, Linear=1), device="cpu"),
+    ],
+)
+def test_other_models_try_levers_one_by_one(one: Workload) -> None:
+    assert not any(candidate.together for candidate in order_levers(LEVERS, one, {}))
+
+
+def test_memory_is_saved_by_levers_one_by_one() -> None:
+    convolutional = a_network(Conv2d=53, Linear=1)
+    for_memory = order_levers(LEVERS, convolutional, {}, objective="memory")
+    assert not any(candidate.together for candidate in for_memory)
+
+
 def test_dear_values_and_second_values_wait_for_what_promises_more() -> None:
     names = values_in_order(on_gpu(), {})
     assert names.index("compile=reduce-overhead") < names.index("compile=default")

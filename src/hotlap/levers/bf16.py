@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotlap.levers.common.autocast import autocast_calls, in_fp32
+from hotlap.levers.common.autocast import autocast_calls, best_with, in_fp32
 from hotlap.levers.common.edits import Edit, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
@@ -60,6 +60,7 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    best_with=best_with,
     needs=("onednn_isa",),
     new_dropout=True,
     instead_of=("fp16",),

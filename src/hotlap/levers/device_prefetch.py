@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.later import report_once
-from hotlap.levers.common.lever import Lever, one_of
+from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import waits_for_copies
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -236,6 +236,11 @@ def _moving(torch: Any, original: Any, process: Process, prefetcher: Prefetcher)
     return move
 
 
+def applies(workload: Workload) -> Decision:
+    """A GPU, loaders, and time that goes into copies or the wait for data."""
+    return waits_for_copies(workload)
+
+
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Told only: it takes a loop around the script's own loop."""
     text = (
@@ -254,7 +259,7 @@ LEVER = Lever(
     saves=lambda workload: 0.3,
     values=lambda workload: ("on",),
     takes=one_of("on"),
-    applies=waits_for_copies,
+    applies=applies,
     apply=apply,
     edit=edit,
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from hotlap.levers.common.autocast import autocast_calls, in_fp32
+from hotlap.levers.common.autocast import autocast_calls, best_with, in_fp32
 from hotlap.levers.common.edits import Edit, insert_before, wrap_block, wrap_call
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import parameters_of
@@ -180,6 +180,7 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    best_with=best_with,
     new_dropout=True,
     instead_of=("bf16",),
 )

@@ -33,6 +33,9 @@ from hotlap.tuner.rungs import signed, signed_inverse, untried
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
 """What is to be tried, the most promising first, given the best settings and a trial of them."""
 
+Key = tuple[tuple[str, str], ...]
+"""A candidate, by its settings."""
+
 FOUND_AGAIN = 0.5
 """Of the first trial's time, with what a compiler made for it still there."""
 WORTH_A_SECOND_LOOK = 1.005
@@ -68,12 +71,10 @@ class Climb:
     """The settings that `reference` is of."""
     is_complete: bool = True
     _order: Order = lambda kept, trial: ()
-    _considered: set[tuple[str, str]] = field(default_factory=set)
-    """Levers and values whose turn has come."""
-    _hidden: dict[tuple[str, str], tuple[dict[str, str], Bottleneck | None]] = field(
-        default_factory=dict
-    )
-    """Levers whose gain was not seen: the best at that time, and what its step waited for; None
+    _considered: set[Key] = field(default_factory=set)
+    """Candidates whose turn has come."""
+    _hidden: dict[Key, tuple[dict[str, str], Bottleneck | None]] = field(default_factory=dict)
+    """Those whose gain was not seen: the best at that time, and what its step waited for; None
     where the lever itself had it wait for something else."""
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
@@ -127,17 +128,17 @@ class Climb:
             one = next((c for c in candidates if self._is_next(c)), None)
             if one is None:
                 break
-            pair = (one.lever.name, one.value)
-            self._hidden.pop(pair, None)
+            key = key_of(one.settings)
+            self._hidden.pop(key, None)
             if self.bench.time_left() > self._time_for(one):
                 self._try(one)
             else:
                 self.is_complete = False
-                if pair not in considered:
+                if key not in considered and not one.together:
                     reason = "the budget is too short for it"
                     self.rungs.append(untried(one.lever, one.value, "not tried", reason))
-            considered.add(pair)
-        names = {name for name, _ in considered}
+            considered.add(key)
+        names = {name for key in considered for name, _ in key}
         for one in candidates:
             if one.not_tried and one.lever.name not in names:
                 is_maths = "maths" in one.not_tried
@@ -150,15 +151,15 @@ class Climb:
 
     def _is_next(self, candidate: Candidate) -> bool:
         """Whether it was not tried yet, or its gain was hidden by what is not there any more."""
-        pair = (candidate.lever.name, candidate.value)
+        key = key_of(candidate.settings)
         # What another lever needed and brought in is there already.
-        if candidate.not_tried or pair in self.best.items():
+        if candidate.not_tried or (candidate.lever.name, candidate.value) in self.best.items():
             return False
-        if pair not in self._considered:
+        if key not in self._considered:
             return True
-        if pair not in self._hidden or candidate.promise < PROMISING:
+        if key not in self._hidden or candidate.promise < PROMISING:
             return False
-        best, waited_for = self._hidden[pair]
+        best, waited_for = self._hidden[key]
         return best != self.best and waited_for != bottleneck(self._best_trial)
 
     def _time_for(self, candidate: Candidate) -> float:
@@ -175,7 +176,7 @@ class Climb:
         known_s = trial_s + 2 * best_s + self._again_s({})
         if candidate.promise >= PROMISING and lever.name not in self.best:
             return known_s
-        new = {**self.best, lever.name: candidate.value}
+        new = {**self.best, **candidate.settings}
         return known_s + sum(
             first_s if self._slow(_without(new, name)) else best_s for name in self.best
         )
@@ -200,13 +201,13 @@ class Climb:
     def _try(self, candidate: Candidate) -> None:
         lever, value = candidate.lever, candidate.value
         others = {k: v for k, v in self.best.items() if k not in lever.instead_of}
-        settings = {**others, lever.name: value}
+        settings = {**others, **candidate.settings}
         trial = self.bench.measure(settings)
         if trial.state == "crashed":
             needed = self._needed_by(lever)
             if needed:
                 self._add(self._rung(lever, value, trial, None, trial.state, trial.reason))
-                settings = {**others, **needed, lever.name: value}
+                settings = {**others, **needed, **candidate.settings}
                 trial = self.bench.measure(settings)
         self._decide(candidate, settings, trial)
 
@@ -264,18 +265,17 @@ class Climb:
         """
         is_moved = self._moves_bottleneck(trial) and gain.high > HARMFUL
         if is_moved or gain.high > 1.0:
-            pair = (candidate.lever.name, candidate.value)
             waits_for = None if is_moved else bottleneck(self._best_trial)
-            self._hidden[pair] = (self.best, waits_for)
+            self._hidden[key_of(candidate.settings)] = (self.best, waits_for)
         if not is_moved or candidate.promise < PROMISING:
             return
         for one in self._order(settings, trial):
-            is_apart = {one.lever.name, *one.lever.instead_of}.isdisjoint(settings)
-            pair = (one.lever.name, one.value)
-            is_open = pair not in self._considered or pair in self._hidden
+            is_apart = {*one.settings, *one.lever.instead_of}.isdisjoint(settings)
+            key = key_of(one.settings)
+            is_open = key not in self._considered or key in self._hidden
             if is_apart and is_open and not one.not_tried and one.promise >= PROMISING:
                 if self.bench.time_left() > self._time_for(one):
-                    both = {**settings, one.lever.name: one.value}
+                    both = {**settings, **one.settings}
                     self._decide(one, both, self.bench.measure(both), is_together=True)
                 return
 

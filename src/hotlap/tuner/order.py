@@ -8,8 +8,8 @@ the one function that findings of the doctor can replace.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import Workload
@@ -32,6 +32,13 @@ class Candidate:
     not_tried: str = ""
     promise: float = 0.0
     """The share that it may save: of the step, or of the memory where that is to be bettered."""
+    together: tuple[tuple[str, str], ...] = ()
+    """Levers and values that are tried with it."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What is tried, on top of what was kept."""
+        return {**dict(self.together), self.lever.name: self.value}
 
 
 def order_levers(
@@ -46,19 +53,41 @@ def order_levers(
     Sorting keeps the order of LEVERS among equals; what is promised is rounded, so that noise in
     the phases does not shuffle levers that concern about as much of the step.
     """
-    ranked: list[tuple[float, Candidate]] = []
+    firsts: dict[str, Candidate] = {}
+    others: list[Candidate] = []
     not_tried = []
     for lever in levers:
         reason = _why_not(lever, workload, kept, set(allowed), objective)
         if reason:
             not_tried.append(Candidate(lever, "", reason))
             continue
-        for i, value in enumerate(lever.values(workload)):
-            promise = _promise(lever, workload, objective) * NEXT_VALUE**i
-            rank = round(promise / math.sqrt(lever.cost(value)), 2)
-            ranked.append((rank, Candidate(lever, value, promise=promise)))
-    ranked.sort(key=lambda pair: -pair[0])
-    return [candidate for _, candidate in ranked] + not_tried
+        promise = _promise(lever, workload, objective)
+        first, *further = lever.values(workload)
+        firsts[lever.name] = Candidate(lever, first, promise=promise)
+        for i, value in enumerate(further, start=1):
+            others.append(Candidate(lever, value, promise=promise * NEXT_VALUE**i))
+    pairs = _together(firsts, workload, kept) if objective != "memory" else ()
+    candidates = [*pairs, *firsts.values(), *others]
+    place = {lever.name: i for i, lever in enumerate(levers)}
+    candidates.sort(key=lambda one: (-_rank(one), place[one.lever.name]))
+    return candidates + not_tried
+
+
+def _rank(candidate: Candidate) -> float:
+    return round(candidate.promise / math.sqrt(candidate.lever.cost(candidate.value)), 2)
+
+
+def _together(
+    firsts: Mapping[str, Candidate], workload: Workload, kept: Mapping[str, str]
+) -> Iterator[Candidate]:
+    """Levers with those that they gain most with, where these could be tried alone as well."""
+    for one in firsts.values():
+        names = [name for name in one.lever.best_with(workload) if name not in kept]
+        partners = [firsts[name] for name in names if name in firsts]
+        if partners:
+            left = math.prod(1 - partner.promise for partner in (one, *partners))
+            pairs = tuple((partner.lever.name, partner.value) for partner in partners)
+            yield replace(one, promise=1 - left, together=pairs)
 
 
 def _promise(lever: Lever, workload: Workload, objective: str) -> float:

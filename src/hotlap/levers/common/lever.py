@@ -100,6 +100,8 @@ class Lever:
     """Levers without which it may fail on some machines: tried together with them then."""
     only_with: Callable[[Workload], tuple[str, ...]] = lambda workload: ()
     """Levers without which there is nothing for it to do on this workload."""
+    best_with: Callable[[Workload], tuple[str, ...]] = lambda workload: ()
+    """Levers with which it gains more than the two of them one by one: tried together first."""
     instead_of: tuple[str, ...] = field(default=())
     """Levers that it takes the place of: they are left out when it is tried."""
     needless_with: tuple[str, ...] = field(default=())
