@@ -150,6 +150,18 @@ class RunCache:
         self._pool.shutdown(cancel_futures=True)
 
 
+def run_ranks(program: Path, n_ranks: int) -> subprocess.CompletedProcess[str]:
+    """A program under torchrun, to its end."""
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", str(n_ranks), "--standalone"]
+    return subprocess.run(
+        [sys.executable, *words, str(program)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=80,
+    )
+
+
 def gone(pid: int) -> bool:
     """A process that ended: a zombie that nobody has waited for counts as ended."""
     try:

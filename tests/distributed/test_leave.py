@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import run_ranks
 
 RANK = """
 import atexit, sys, torch, torch.distributed as dist
@@ -28,14 +28,7 @@ def test_ranks_that_end_right_after_a_collective_end_well(tmp_path: Path) -> Non
     """Without `leave` half of these four are aborted."""
     program = tmp_path / "program.py"
     program.write_text(RANK)
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone"]
-    done = subprocess.run(
-        [sys.executable, *words, str(program)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=80,
-    )
+    done = run_ranks(program, 4)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "last words" * 4
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from running import run_ranks
 
 from hotlap.distributed.launch import Launch, detect, finish, start
 from hotlap.errors import UsageError
@@ -118,13 +116,6 @@ os.write(1, (json.dumps([total.item(), before == dict(os.environ)]) + "\\n").enc
 def test_ranks_of_torchrun_meet_and_leave_the_environment_alone(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    done = subprocess.run(
-        [sys.executable, *words, str(program)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=80,
-    )
+    done = run_ranks(program, 2)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[3.0, True]] * 2

@@ -11,6 +11,7 @@ import functools
 import io
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from lever_runs import a_loader, a_workload
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from hotlap.doctor.rules import cpus_too_slow
 from hotlap.levers import device_prefetch, uint8_images
 from hotlap.levers.common.palette import Palette, as_floats, image_class, palette_of
 from hotlap.levers.common.process import Process
@@ -252,16 +254,16 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     module = ModuleType("torchvision.transforms.functional")
     vars(module).update(ORIGINALS)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)  # watching has no undo
     loop, failures, told = worker._worker_loop, list[Any](), list[str]()
 
     def report(**event: Any) -> None:
         failures.extend([event] if "failed" in event else [])
 
-    process = Process(torch, SimpleNamespace(around_call=None, new_module=None), report)
-    process.watch()
+    process = Process(torch, SimpleNamespace(), report)
     move = functools.partial(told.append, "moved")
     process.as_lever("uint8_images", uint8_images.install, torch, process, move)
+    ((lever, see_loader),) = process._on_loader
+    process.as_lever(lever, see_loader, DataLoader, {})
     yield told
     process.undo()
     assert failures == []
@@ -283,7 +285,6 @@ def loaded_without_lever(dataset: Dataset[Any], **options: Any) -> list[Any]:
 
 
 def test_the_lever_takes_the_place_of_both_functions(moves: list[str]) -> None:
-    loaded(Pictures(as_float))
     assert functional().to_tensor is not to_tensor
     assert functional().normalize is not normalize
 
@@ -384,8 +385,7 @@ def test_what_normalize_refuses_it_refuses_still(moves: list[str]) -> None:
 
 
 def test_other_means_for_every_image_do_not_fill_the_memory(moves: list[str]) -> None:
-    image, everything = Image.fromarray(pixels().numpy()), Pictures(as_float)
-    loaded(everything)
+    image = Image.fromarray(pixels().numpy())
     for i in range(3 * uint8_images.MOST_PALETTES):
         mean = [i / 100, 0.0, 0.0]
         result = functional().normalize(as_float(image), mean, STD)
@@ -428,3 +428,14 @@ def test_it_is_tried_where_images_of_torchvision_are_waited_for(
     decision = uint8_images.applies(workload)
     assert decision.yes == (fields == {} and loaders == [OF_TORCHVISION])
     assert reason in decision.reason
+
+
+def test_the_doctor_names_it_where_cpus_are_too_slow() -> None:
+    workload = a_workload(OF_TORCHVISION, device="cuda", models=(a_model(IMAGES),))
+    named, others = (
+        cpus_too_slow._cure(SimpleNamespace(workload=one))  # type: ignore[arg-type]
+        for one in (workload, replace(workload, device="cpu"))
+    )
+    assert "`hotlap run --levers uint8_images` has it" in named
+    assert "uint8_images" not in others
+    assert named.endswith(others)

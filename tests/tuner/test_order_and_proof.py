@@ -90,10 +90,19 @@ def test_convolutions_try_half_precision_in_the_order_that_tensor_cores_like() -
     assert first.settings == {"bf16": "autocast", "channels_last": "on"}
     assert first.promise > second.promise
     assert second.settings == {"bf16": "autocast"}
+    assert [one.settings for one in order_levers(LEVERS, convolutional, {}) if one.together] == [
+        first.settings
+    ]
     for kept in ({"channels_last": "on"}, {"bf16": "autocast", "channels_last": "on"}):
         assert not any(one.together for one in order_levers(LEVERS, convolutional, kept))
     after_bf16 = order_levers(LEVERS, convolutional, {"bf16": "autocast"})
     assert {"channels_last": "on"} in [one.settings for one in after_bf16]
+
+
+def test_fp16_leads_where_the_chip_has_no_bf16() -> None:
+    turing = replace(a_network(Conv2d=53, Linear=1), capability=(7, 5), device_name="Tesla T4")
+    pairs = [one.settings for one in order_levers(LEVERS, turing, {}) if one.together]
+    assert pairs == [{"fp16": "autocast", "channels_last": "on"}]
 
 
 @pytest.mark.parametrize(

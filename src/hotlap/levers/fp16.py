@@ -148,10 +148,14 @@ def applies(workload: Workload) -> Decision:
     return in_fp32(workload)
 
 
+def has_bf16(workload: Workload) -> bool:
+    """Whether the chip has bf16, which needs no scaling and is the better choice then."""
+    return workload.capability is None or workload.capability >= (8, 0)
+
+
 def saves(workload: Workload) -> float:
-    """As much as bf16, which needs no scaling and is the better choice where the chip has it."""
-    has_bf16 = workload.capability is None or workload.capability >= (8, 0)
-    return workload.on_device(0.05 if has_bf16 else 0.5)
+    """As much as bf16, where the chip has none."""
+    return workload.on_device(0.05 if has_bf16(workload) else 0.5)
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
@@ -180,7 +184,7 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
-    best_with=best_with,
+    best_with=lambda workload: () if has_bf16(workload) else best_with(workload),
     new_dropout=True,
     instead_of=("bf16",),
 )

@@ -235,8 +235,9 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Told only: the transforms are one place, the loop that moves the batch is another."""
     text = (
         "end this loader's transforms with PILToTensor() in the place of ToTensor() and of "
-        "Normalize(mean, std), and behind images.to(device) write images = images.float() / 255 "
-        "and torchvision.transforms.functional.normalize(images, mean, std)"
+        "Normalize(mean, std), and behind images.to(device) write images = images.float() / "
+        "torch.tensor(255.0, device=device) (by a plain 255 a GPU rounds otherwise) and "
+        "torchvision.transforms.functional.normalize(images, mean, std)"
     )
     return tuple(tell(loader.site, text) for loader in workload.loaders)
 

@@ -7,6 +7,7 @@ noise.py     how far apart two measurements are, and whether that is outside the
 guard.py     whether a trial is still the same training
 order.py     which levers to try, and in what order
 bottleneck.py  what a step waits for, and what is hidden behind it
+forecast.py  how long further trials will take
 climb.py     baseline, rungs, leave-one-out: Ladder
 rungs.py     rungs as data, and their gains in words
 prove.py     baseline and winner to N steps on several seeds

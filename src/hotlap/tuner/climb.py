@@ -1,7 +1,7 @@
 """The climb: baseline, one lever at a time, and each kept one taken away again at the end.
 
 baseline, twice                         what is to be beaten, and how well it repeats itself
-for each lever and value, in order:
+for each lever and value, in order, or levers that multiply each other together first:
     a trial on top of the best so far   ends badly, or is another training: a state, go on
     if it rounds, and none did before:  how far rounding drives this training apart: the baseline
                                         once more, with noise on its gradients
@@ -25,9 +25,10 @@ from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
 from hotlap.tuner.bench import RECENT, Bench, key_of, memory_of, rate
 from hotlap.tuner.bottleneck import Bottleneck, bottleneck
+from hotlap.tuner.forecast import Forecast, without
 from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
-from hotlap.tuner.order import Candidate
+from hotlap.tuner.order import PROMISING, Candidate
 from hotlap.tuner.rungs import signed, signed_inverse, untried
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
@@ -36,12 +37,8 @@ Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
 Key = tuple[tuple[str, str], ...]
 """A candidate, by its settings."""
 
-FOUND_AGAIN = 0.5
-"""Of the first trial's time, with what a compiler made for it still there."""
 WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
-PROMISING = 0.1
-"""A lever that may save this share of the step is not given up because the machine is noisy."""
 HARMFUL = 0.75
 """With less than this of the speed before, no gain is hidden: the lever does harm."""
 UNSTEADY = 1.5
@@ -130,7 +127,7 @@ class Climb:
                 break
             key = key_of(one.settings)
             self._hidden.pop(key, None)
-            if self.bench.time_left() > self._time_for(one):
+            if self.bench.time_left() > self._forecast.try_s(one, self.best):
                 self._try(one)
             else:
                 self.is_complete = False
@@ -144,6 +141,10 @@ class Climb:
                 is_maths = "maths" in one.not_tried
                 state: RungState = "not allowed" if is_maths else "not applicable"
                 self._add(untried(one.lever, "", state, one.not_tried))
+
+    @property
+    def _forecast(self) -> Forecast:
+        return Forecast(self.bench, self.levers)
 
     @property
     def _best_trial(self) -> Trial:
@@ -161,42 +162,6 @@ class Climb:
             return False
         best, waited_for = self._hidden[key]
         return best != self.best and waited_for != bottleneck(self._best_trial)
-
-    def _time_for(self, candidate: Candidate) -> float:
-        """Seconds to try it, and to prove at the end what is kept then: none are given away.
-
-        To try it: a trial, and the best once more. To prove it: baseline and best once more, and
-        the best without each of its levers; without the last one it has just been measured. For a
-        lever that promises much, what the others are worth may stay unmeasured.
-        """
-        lever, best_s = candidate.lever, self._again_s(self.best)
-        first_s = max(lever.cost(candidate.value) * best_s, self._longest_s())
-        # What leaves the model as it is leaves the compiler nothing new to do.
-        trial_s = first_s if "forward" in lever.phases or not self._slow(self.best) else best_s
-        known_s = trial_s + 2 * best_s + self._again_s({})
-        if candidate.promise >= PROMISING and lever.name not in self.best:
-            return known_s
-        new = {**self.best, **candidate.settings}
-        return known_s + sum(
-            first_s if self._slow(_without(new, name)) else best_s for name in self.best
-        )
-
-    def _again_s(self, settings: Mapping[str, str]) -> float:
-        """How long it takes to measure settings again: compilers find their first results then."""
-        trials = self.bench.trials[key_of(settings)]
-        is_first = self._slow(settings) and len(trials) == 1
-        return trials[-1].total_s * (FOUND_AGAIN if is_first else 1.0)
-
-    def _slow(self, settings: Mapping[str, str]) -> set[tuple[str, str]]:
-        """The levers among these that take long to start."""
-        return {(n, v) for n, v in settings.items() if self.levers[n].cost(v) > 1}
-
-    def _longest_s(self) -> float:
-        """How long a trial with most of the best settings may take: compilers start anew."""
-        slow = self._slow(self.best)
-        trials = [t for key, ts in self.bench.trials.items() if slow & set(key) for t in ts]
-        longest = max((t.total_s for t in trials if t.state == "ok"), default=0.0)
-        return max(longest, self.bench.typical_trial_s())
 
     def _try(self, candidate: Candidate) -> None:
         lever, value = candidate.lever, candidate.value
@@ -274,7 +239,7 @@ class Climb:
             key = key_of(one.settings)
             is_open = key not in self._considered or key in self._hidden
             if is_apart and is_open and not one.not_tried and one.promise >= PROMISING:
-                if self.bench.time_left() > self._time_for(one):
+                if self.bench.time_left() > self._forecast.try_s(one, self.best):
                     both = {**settings, **one.settings}
                     self._decide(one, both, self.bench.measure(both), is_together=True)
                 return
@@ -294,7 +259,7 @@ class Climb:
         return (
             not is_settled
             and candidate.promise >= PROMISING
-            and self.bench.time_left() > 2 * self._time_for(candidate)
+            and self.bench.time_left() > 2 * self._forecast.try_s(candidate, self.best)
         )
 
     def _worth(self, candidate: Candidate) -> float:
@@ -392,14 +357,14 @@ class Climb:
 
     def leave_one_out(self) -> None:
         """Take each kept lever away once; what is not missed then is a passenger and goes."""
-        if len(self.best) > 1 and self._has_time_to_leave_out(next(iter(self.best))):
+        if len(self.best) > 1 and self._has_time_without(next(iter(self.best))):
             self.bench.measure(self.best)
         for name in list(self.best):
             if len(self.best) == 1:
                 break  # without it is the baseline, which is measured again in any case
             if self._was_kept_last(name):
                 continue
-            if not self._has_time_to_leave_out(name):
+            if not self._has_time_without(name):
                 self.is_complete = False
                 self.notes.append("contributions were not all measured: the budget is too short")
                 return
@@ -407,41 +372,34 @@ class Climb:
 
     def _was_kept_last(self, name: str) -> bool:
         """Whether nothing changed since it was kept: what it is worth was measured then."""
-        if self._last_gain is None or self._last_gain[0] != _without(self.best, name):
+        if self._last_gain is None or self._last_gain[0] != without(self.best, name):
             return False
         self._contribute(name, self._last_gain[1], "")
         return True
 
-    def _has_time_to_leave_out(self, name: str) -> bool:
-        """With enough left for baseline and best once more."""
-        without = _without(self.best, name)
-        if self.bench.trials.get(key_of(without)):
-            trial_s = self._again_s(without)
-        else:
-            trial_s = self._longest_s() if self._slow(without) else self.bench.typical_trial_s()
-        end_s = self._again_s({}) + self._again_s(self.best)
-        return self.bench.time_left() > end_s + trial_s
+    def _has_time_without(self, name: str) -> bool:
+        return self.bench.time_left() > self._forecast.leave_out_s(name, self.best)
 
     def _leave_out(self, name: str) -> None:
-        without = _without(self.best, name)
-        trial = self.bench.measure(without)
+        others = without(self.best, name)
+        trial = self.bench.measure(others)
         if trial.state != "ok":
             self._contribute(name, None, f"without it: {trial.state}, {trial.reason}")
             return
         gain = ratio(
-            self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
+            self.bench.measured(self.best), self.bench.measured(others), self.bench.between()
         )
-        if gain.low <= 1.0 < gain.high and self._has_time_to_leave_out(name):
+        if gain.low <= 1.0 < gain.high and self._has_time_without(name):
             self.bench.measure(self.best)
-            self.bench.measure(without)
+            self.bench.measure(others)
             gain = ratio(
-                self.bench.measured(self.best), self.bench.measured(without), self.bench.between()
+                self.bench.measured(self.best), self.bench.measured(others), self.bench.between()
             )
         if gain.low > 1.0:
             self._contribute(name, gain, "")
             return
         self._drop(name, f"a passenger: without it {signed_inverse(gain)}")
-        self.best = without
+        self.best = others
         self.on_kept(self.best)
 
     def _contribute(self, name: str, gain: Interval | None, reason: str) -> None:
@@ -464,7 +422,7 @@ class Climb:
         """Baseline and best once more, side by side: the ratio that is claimed."""
         if not self.best:
             return
-        if self.bench.time_left() > self._again_s({}) + self._again_s(self.best):
+        if self.bench.time_left() > self._forecast.end_s(self.best):
             self.bench.measure({})
             self.bench.measure(self.best)
         result = self.ratio_so_far()
@@ -528,7 +486,3 @@ class Climb:
             reason=reason,
             last_lines=trial.last_lines,
         )
-
-
-def _without(settings: Mapping[str, str], name: str) -> dict[str, str]:
-    return {key: value for key, value in settings.items() if key != name}

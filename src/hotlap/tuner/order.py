@@ -19,6 +19,8 @@ MIN_SHARE = 0.02
 MEMORY_SAVED, BY_THE_WAY = 0.3, 0.1
 """Of the peak, by levers that are there to save it; and by others, of what they save of the step.
 """
+PROMISING = 0.1
+"""A lever that may save this share of the step is not given up because the machine is noisy."""
 NEXT_VALUE = 0.5
 """What a lever's next value promises, of what the one before it does."""
 
