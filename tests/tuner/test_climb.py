@@ -67,6 +67,15 @@ def test_drift_of_the_machine_is_not_taken_for_gain() -> None:
     assert sum(map(len, kept)) <= 9  # without measuring the best again, all 60 would be
 
 
+def test_a_gain_beyond_any_drift_needs_no_second_look() -> None:
+    world = World({"a": 4.0, "b": 1.3})
+    one = climb(world, [A, B])
+    assert one.best == {"a": "on", "b": "on"}
+    first_looks = one.bench.trials[()]
+    assert len(first_looks) == 3  # twice at the start, once at the end: none when a was tried
+    assert len(one.bench.trials[(("a", "on"),)]) == 2  # and once more when b was
+
+
 def test_a_passenger_is_dropped_when_it_is_left_out() -> None:
     """B pays only until A comes: what it claims then is not its own."""
 

@@ -183,3 +183,33 @@ def test_a_sweep_is_a_line_a_batch_size() -> None:
     _, first, second = render_sweep(points).splitlines()
     assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
     assert second.split() == ["x2", "oom:", "no", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("phases", "first"),
+    [
+        ({"data": 0.4, "transfer": 0.02, "forward": 0.03, "backward": 0.06}, "workers"),
+        ({"data": 0.0, "transfer": 0.017, "forward": 0.015, "backward": 0.024}, "uint8_images"),
+    ],
+)
+def test_what_batches_wait_for_decides_which_of_their_levers_comes_first(
+    phases: dict[str, float], first: str
+) -> None:
+    """The loader where they are awaited, their bytes where they are only copied."""
+    loader = {"num_workers": 0, "has_torchvision": True, "is_iterable": False, "pin_memory": False}
+    model = {
+        "kinds": {"Conv2d": 53},
+        "dtypes": ["float32"],
+        "inputs": [[[128, 3, 224, 224], "float32", "cuda"]],
+    }
+    workload = Workload(
+        device="cuda",
+        capability=(9, 0),
+        n_cpus=16,
+        loaders=(Seen(None, loader),),
+        models=(Seen(None, model),),
+        phases_s=phases,
+    )
+    kept = {"bf16": "autocast", "channels_last": "on"}
+    tried = [one for one in order_levers(LEVERS, workload, kept) if one.lever.name not in kept]
+    assert tried[0].lever.name == first

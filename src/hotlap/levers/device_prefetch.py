@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.loaders import waits_for_copies
+from hotlap.levers.common.loaders import saved_of_copies, waits_for_copies
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -256,7 +256,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("transfer", "data"),
-    saves=lambda workload: 0.3,
+    saves=lambda workload: saved_of_copies(workload, transfer=0.7, data=0.1),
     values=lambda workload: ("on",),
     takes=one_of("on"),
     applies=applies,

@@ -15,7 +15,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.loaders import edit_loaders
+from hotlap.levers.common.loaders import edit_loaders, saved_of_copies
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -101,7 +101,7 @@ LEVER = Lever(
     changes="nothing",
     risk="safe",
     phases=("transfer", "data"),
-    saves=lambda workload: 0.3,
+    saves=lambda workload: saved_of_copies(workload, transfer=0.6, data=0.05),
     values=lambda workload: ("on",),
     takes=one_of("on"),
     applies=applies,

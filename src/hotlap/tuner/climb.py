@@ -6,7 +6,7 @@ for each lever and value, in order, or levers that multiply each other together 
     if it rounds, and none did before:  how far rounding drives this training apart: the baseline
                                         once more, with noise on its gradients
     if it draws other random numbers:   what follows is compared with the best, not the baseline
-    faster than the best so far?        the best is measured again, so that drift is no gain
+    faster, but by what drift may be?   the best is measured again, so that drift is no gain
     outside the noise?                  kept, and `hotlap.toml` is written
     not, but the step waits elsewhere?  tried together with what promises most there
     not, and later it waits elsewhere?  tried once more
@@ -43,6 +43,8 @@ HARMFUL = 0.75
 """With less than this of the speed before, no gain is hidden: the lever does harm."""
 UNSTEADY = 1.5
 """Two runs of the same command that differ by this factor are worth a note."""
+BEYOND_DRIFT = 2.0
+"""A gain of at least this factor is none of the machine's."""
 MOST_LOOKS = 4
 """Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
@@ -250,11 +252,12 @@ class Climb:
     def _is_open(self, candidate: Candidate, gain: Interval, n_looks: int) -> bool:
         """Whether the best is to be measured again, and the candidate if that does not settle it.
 
-        Once for any gain, so that drift is none. Further looks, at levers that promise much, are
-        for machines on which one start differs from the next by as much as levers bring.
+        Once for any gain that drift may be. Further looks, at levers that promise much, are for
+        machines on which one start differs from the next by as much as levers bring.
         """
         if n_looks == 1:
-            return gain.value > self._worth(candidate) and gain.high > 1.0
+            is_drift = gain.low < BEYOND_DRIFT
+            return is_drift and gain.value > self._worth(candidate) and gain.high > 1.0
         is_settled = gain.low > 1.0 or gain.high < 1.0 + candidate.promise
         return (
             not is_settled

@@ -32,6 +32,13 @@ def waits_for_copies(workload: Workload) -> Decision:
     return Decision(True, f"{share:.0%} of the step waits for data and its copy")
 
 
+def saved_of_copies(workload: Workload, *, transfer: float, data: float) -> float:
+    """What a lever saves of the time that batches take, given its part of either phase."""
+    transfer_share, data_share = workload.share("transfer"), workload.share("data")
+    both = transfer_share + data_share
+    return (transfer * transfer_share + data * data_share) / both if both else 0.0
+
+
 def with_workers(workload: Workload) -> Decision:
     """Whether there are workers to improve on, or could be with the lever `workers`."""
     waits = waits_for_data(workload)
