@@ -187,5 +187,6 @@ LEVER = Lever(
     environment=environment,
     edit=edit,
     new_dropout=True,
+    instead_of=("cuda_graphs",),
     cost=cost,
 )

@@ -1,0 +1,554 @@
+"""A model whose calls are replayed trains as the model itself does, to the last bit.
+
+There is no GPU here: what stands in for a recording runs the recorded function again, into the
+memory of the first time. Which calls are watched, recorded, replayed or left alone, what is copied
+and where gradients go is the lever's own; CUDA graphs themselves are in tests/gpu.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lever_runs import a_workload
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hotlap.levers import cuda_graphs
+from hotlap.levers.common.graphed import MOST_WATCHED, GraphedModel
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.unchanged import Settings
+from hotlap.levers.common.workload import Seen
+
+N_STEPS = 10
+N_FEATURES = 6
+
+
+class Graphed:
+    """A model with its call replaced, and what was told of it."""
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.n_replays = 0
+        self.model = model
+        self.graphed = GraphedModel(
+            torch, model, settings, self._record, lambda how, what: self.told.append((how, what))
+        )
+        model._compiled_call_impl = self.graphed
+
+    def _record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        before = copy.deepcopy(list(self.model.buffers())), torch.get_rng_state()
+        first = function()
+        for buffer, value in zip(self.model.buffers(), before[0], strict=True):
+            buffer.data.copy_(value)  # unseen by autograd, as what is recorded is not run
+        torch.set_rng_state(before[1])
+
+        def replay() -> None:
+            self.n_replays += 1
+            self.graphed._is_recording = True
+            with torch.enable_grad():
+                again = function()
+            self.graphed._is_recording = False
+            with torch.no_grad():
+                for old, new in zip(first, again, strict=True):
+                    if old is not None:
+                        old.detach().copy_(new)
+
+        return first, replay
+
+    @property
+    def failures(self) -> list[str]:
+        return [what for how, what in self.told if how == "failed"]
+
+
+@pytest.fixture
+def settings() -> Iterator[Settings]:
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    yield Settings(torch, process)
+    process.undo()
+
+
+class Net(nn.Module):
+    """Normalised, so that there are buffers; with a second head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(N_FEATURES, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.drop = nn.Dropout(0.0)
+        self.second, self.other = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Any:
+        hidden = self.drop(torch.relu(self.norm(self.first(x)))) * scale
+        return {"main": self.second(hidden), "other": self.other(hidden), "scale": scale}
+
+
+def batch(step: int, n: int = 8) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(step)
+    return (
+        torch.randn(n, N_FEATURES, generator=draw),
+        torch.randint(3, (n,), generator=draw),
+    )
+
+
+def loss_of(model: nn.Module, step: int, n: int = 8, **options: Any) -> Tensor:
+    x, y = batch(step, n)
+    return F.cross_entropy(model(x, **options)["main"], y)
+
+
+def update(model: nn.Module, optimizer: Any, step: int, **options: Any) -> float:
+    optimizer.zero_grad()
+    loss = loss_of(model, step, **options)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def optimizer_of(model: nn.Module) -> Any:
+    return torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+
+
+# Loops of scripts: each trains a model and returns numbers to compare -----------------------------
+
+Loop = Callable[[nn.Module], list[float]]
+
+
+def plain(model: nn.Module) -> list[float]:
+    optimizer = optimizer_of(model)
+    return [update(model, optimizer, step) for step in range(N_STEPS)]
+
+
+def with_options(model: nn.Module) -> list[float]:
+    optimizer = optimizer_of(model)
+    return [update(model, optimizer, step, scale=0.5) for step in range(N_STEPS)]
+
+
+def keeping_gradients_in_place(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS):
+        loss = loss_of(model, step)
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def accumulating(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(2 * N_STEPS):
+        loss = loss_of(model, step) / 2
+        loss.backward()
+        if step % 2:
+            losses.append(float(nn.utils.clip_grad_norm_(model.parameters(), 0.1)))
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def keeping_results(model: nn.Module) -> list[float]:
+    optimizer, results, gradients = optimizer_of(model), [], []
+    for step in range(N_STEPS):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        output = model(x)
+        results.append(output["main"])
+        F.cross_entropy(output["main"], y).backward()
+        gradients += [p.grad for p in model.parameters() if p.grad is not None]
+        optimizer.step()
+    return [float(one.detach().sum()) for one in (*results, *gradients)]
+
+
+def changing_results(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        logits = model(x)["main"]
+        logits.mul_(0.5)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def with_validation(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS):
+        losses.append(update(model, optimizer, step))
+        model.eval()
+        with torch.no_grad():
+            losses.append(loss_of(model, 100).item())
+        model.train()
+    return losses
+
+
+def with_a_smaller_last_batch(model: nn.Module) -> list[float]:
+    optimizer = optimizer_of(model)
+    return [update(model, optimizer, i, n=5 if i % 4 == 3 else 8) for i in range(3 * N_STEPS)]
+
+
+def backward_twice(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def with_gradients_asked_for(model: nn.Module) -> list[float]:
+    parameters = [*model.first.parameters(), *model.second.parameters()]  # type: ignore[union-attr]
+    losses = []
+    for step in range(N_STEPS):
+        loss = loss_of(model, step)
+        for one, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            one.data.sub_(gradient, alpha=0.1)
+        losses.append(loss.item())
+    return losses
+
+
+def with_inputs_that_learn(model: nn.Module) -> list[float]:
+    embedding = nn.Parameter(batch(0)[0])
+    optimizer = torch.optim.SGD([embedding, *model.parameters()], lr=0.1)
+    losses = []
+    for step in range(N_STEPS):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(embedding * 2)["main"], batch(step)[1])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def with_a_hook_on_a_weight(model: nn.Module) -> list[float]:
+    model.first.weight.register_hook(lambda gradient: gradient * 0.5)  # type: ignore[union-attr]
+    return plain(model)
+
+
+def with_both_results(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        output = model(x)
+        loss = F.cross_entropy(output["main"], y) + F.cross_entropy(output["other"], y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def averaged(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS):
+        losses.append(update(model, optimizer, step))
+        twin = copy.deepcopy(model).eval()
+        losses.append(loss_of(twin, 100).item())
+    return losses
+
+
+REPLAYED: list[Loop] = [
+    plain,
+    with_options,
+    keeping_gradients_in_place,
+    accumulating,
+    keeping_results,
+    changing_results,
+    with_validation,
+    with_a_smaller_last_batch,
+    backward_twice,
+    with_gradients_asked_for,
+    with_inputs_that_learn,
+    with_a_hook_on_a_weight,
+    with_both_results,
+    averaged,
+]
+
+
+def trained(loop: Loop, model: nn.Module) -> tuple[list[float], list[float]]:
+    torch.manual_seed(3)
+    random.seed(3)
+    numbers = loop(model)
+    return numbers, [float(one.detach().double().sum()) for one in model.state_dict().values()]
+
+
+def new_model(kind: Callable[[], nn.Module] = Net) -> nn.Module:
+    torch.manual_seed(1)
+    return kind()
+
+
+def compare(loop: Loop, settings: Settings, kind: Callable[[], nn.Module] = Net) -> Graphed:
+    """Both trainings, which have to be the same; what was done to the second."""
+    expected = trained(loop, new_model(kind))
+    graphed = Graphed(new_model(kind), settings)
+    assert trained(loop, graphed.model) == expected
+    return graphed
+
+
+@pytest.mark.parametrize("loop", REPLAYED, ids=lambda loop: loop.__name__)
+def test_a_replayed_training_is_the_same_to_the_last_bit(loop: Loop, settings: Settings) -> None:
+    one = compare(loop, settings)
+    assert one.failures == []
+    assert one.n_replays >= 2 * (N_STEPS - 3)
+    assert ("done", "Net is replayed, forward and backward") in one.told
+
+
+# What changes on the way --------------------------------------------------------------------------
+
+
+def freezing(model: Any, optimizer: Any) -> None:
+    model.first.requires_grad_(False)
+
+
+def another_setting(model: Any, optimizer: Any) -> None:
+    model.norm.momentum = 0.5
+
+
+def another_weight(model: Any, optimizer: Any) -> None:
+    model.first.weight.data = torch.ones_like(model.first.weight)
+
+
+def another_layer(model: Any, optimizer: Any) -> None:
+    model.second = nn.Linear(8, 3)
+    optimizer.add_param_group({"params": list(model.second.parameters())})
+
+
+def weights_from_a_file(model: Any, optimizer: Any) -> None:
+    model.load_state_dict({k: torch.ones_like(v) for k, v in model.state_dict().items()})
+
+
+def one_layer_not_training(model: Any, optimizer: Any) -> None:
+    model.norm.eval()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        freezing,
+        another_setting,
+        another_weight,
+        another_layer,
+        weights_from_a_file,
+        one_layer_not_training,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_a_model_that_is_changed_trains_on_as_it_would(
+    change: Callable[[Any, Any], None], settings: Settings
+) -> None:
+    def loop(model: nn.Module) -> list[float]:
+        optimizer = optimizer_of(model)
+        losses = [update(model, optimizer, step) for step in range(N_STEPS)]
+        change(model, optimizer)
+        return losses + [update(model, optimizer, step) for step in range(N_STEPS)]
+
+    one = compare(loop, settings)
+    assert one.failures == []
+    assert one.n_replays >= 4 * (N_STEPS - 4)  # before and after
+
+
+def test_a_hook_that_comes_later_is_called(settings: Settings) -> None:
+    seen: list[float] = []
+
+    def loop(model: Any) -> list[float]:
+        optimizer = optimizer_of(model)
+        losses = [update(model, optimizer, step) for step in range(N_STEPS)]
+        model.first.register_forward_hook(lambda module, args, out: seen.append(float(out.sum())))
+        losses += [update(model, optimizer, step) for step in range(N_STEPS)]
+        losses += seen
+        seen.clear()
+        return losses
+
+    one = compare(loop, settings)
+    assert one.failures == ["it has hooks, which Python has to be asked for"]
+
+
+# What is left alone -------------------------------------------------------------------------------
+
+
+class Counting(Net):
+    n_calls = 0
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        self.n_calls += 1
+        return super().forward(x, scale=1.0 / self.n_calls)
+
+
+class Remembering(Net):
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        self.last = super().forward(x)
+        return self.last
+
+
+class Skipping(Net):
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        return super().forward(x, scale=2.0 if random.random() < 0.5 else 1.0)
+
+
+class Drawing(Net):
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        return super().forward(x, scale=float(torch.rand(())))
+
+
+class WithAnObject(Net):
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        return {**super().forward(x), "object": object()}
+
+
+def twice_before_backward(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(MOST_WATCHED):
+        optimizer.zero_grad()
+        loss = loss_of(model, 2 * step) + loss_of(model, 2 * step + 1)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def long(model: nn.Module) -> list[float]:
+    optimizer = optimizer_of(model)
+    return [update(model, optimizer, step) for step in range(MOST_WATCHED + 5)]
+
+
+def other_shapes_each_time(model: nn.Module) -> list[float]:
+    optimizer = optimizer_of(model)
+    return [update(model, optimizer, i, n=2 + i) for i in range(MOST_WATCHED + 5)]
+
+
+def exchanged_each_time(model: Any) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(N_STEPS * 3):
+        model.other.requires_grad_(step % 2 == 0)
+        losses.append(update(model, optimizer, step))
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("kind", "loop", "why"),
+    [
+        (Counting, long, "its weights or settings are exchanged all the time"),
+        (Remembering, long, "its forward sets attributes"),
+        (Skipping, long, "its forward draws random numbers on the host"),
+        (Drawing, long, "its forward draws random numbers on the host"),
+        (WithAnObject, long, "its result holds a object"),
+        (Net, twice_before_backward, "its backward does not come before its next call"),
+        (Net, exchanged_each_time, "its weights or settings are exchanged all the time"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_python_decides_is_not_replayed(
+    kind: Callable[[], nn.Module], loop: Loop, why: str, settings: Settings
+) -> None:
+    one = compare(loop, settings, kind)
+    assert one.failures == [why]
+    assert one.n_replays == 0
+
+
+def test_shapes_that_never_come_again_are_not_replayed(settings: Settings) -> None:
+    one = compare(other_shapes_each_time, settings)
+    assert (one.n_replays, one.told) == (0, [])
+
+
+def test_a_call_before_the_backward_of_a_replay_runs_as_it_is(settings: Settings) -> None:
+    def loop(model: nn.Module) -> list[float]:
+        optimizer = optimizer_of(model)
+        losses = [update(model, optimizer, step) for step in range(N_STEPS)]
+        for step in range(N_STEPS):
+            optimizer.zero_grad()
+            loss = loss_of(model, 2 * step) + loss_of(model, 2 * step + 1)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    assert compare(loop, settings).failures == []
+
+
+def test_a_recording_that_fails_leaves_the_training_as_it_is(settings: Settings) -> None:
+    expected = trained(plain, new_model())
+    one = Graphed(new_model(), settings)
+
+    def refuse(function: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    one.graphed._record = refuse
+    assert trained(plain, one.model) == expected
+    assert one.failures == ["RuntimeError: operation not permitted when stream is capturing"]
+
+
+def test_a_network_whose_weights_are_reached_by_another_way_is_left_alone(
+    settings: Settings,
+) -> None:
+    class Recurrent(nn.Module):
+        """torch keeps the weights of such layers in a list of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.head = nn.LSTM(N_FEATURES, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"main": self.head(self.layers(x)[0])}
+
+    one = compare(plain, settings, Recurrent)
+    assert one.n_replays == 0 or one.failures == []
+
+
+def test_a_backward_after_a_later_call_is_refused_and_never_wrong(settings: Settings) -> None:
+    one = Graphed(new_model(), settings)
+    plain(one.model)
+    loss = loss_of(one.model, 1)
+    loss.backward(retain_graph=True)
+    loss_of(one.model, 2).backward()
+    with pytest.raises(RuntimeError, match="a backward came after a later call"):
+        loss.backward()
+
+
+def test_another_result_than_before_is_refused_and_never_wrong(settings: Settings) -> None:
+    one = Graphed(new_model(), settings)
+    plain(one.model)
+    x, y = batch(0)
+    with pytest.raises(RuntimeError, match="a result of the model is used that was not before"):
+        F.cross_entropy(one.model(x)["other"], y).backward()
+
+
+# The lever ----------------------------------------------------------------------------------------
+
+
+def test_on_a_cpu_it_says_why_not() -> None:
+    events: list[dict[str, Any]] = []
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **e: events.append(e))
+    process.apply(cuda_graphs.LEVER, "on")
+    model = Net()
+    process._meet_model(model, (), {})
+    failed = [event["why"] for event in events if "failed" in event]
+    assert failed == ["Net is not on one GPU alone"]
+    assert model._compiled_call_impl is None
+    process.undo()
+
+
+@pytest.mark.parametrize(
+    ("facts", "fields", "yes"),
+    [
+        ({}, {"waits_for_host": True}, True),
+        ({}, {"waits_for_host": False}, False),
+        ({"is_compiled": True}, {"waits_for_host": True}, False),
+        ({"is_ddp": True}, {"waits_for_host": True}, False),
+        ({}, {"waits_for_host": True, "device": "cpu"}, False),
+    ],
+)
+def test_when_it_applies(facts: dict[str, Any], fields: dict[str, Any], yes: bool) -> None:
+    model = Seen(None, {"kinds": {}, **facts})
+    workload = a_workload(**{"device": "cuda", "models": (model,), **fields})
+    assert cuda_graphs.applies(workload).yes is yes
