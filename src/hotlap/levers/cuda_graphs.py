@@ -39,9 +39,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if why_not:
             process.failed(why_not)
             return
-        module._compiled_call_impl = GraphedModel(
-            torch, module, settings, cuda_recorder(torch), say
-        )
+        record = cuda_recorder(torch, next(module.parameters()).device)
+        module._compiled_call_impl = GraphedModel(torch, module, settings, record, say)
         process.on_undo(lambda: setattr(module, "_compiled_call_impl", None))
 
     process.on_model(meet)

@@ -17,6 +17,7 @@ autograd that lead to the parameters themselves belong to the stream of the step
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -45,18 +46,24 @@ Record = Callable[[Callable[[], Sequence[Any]]], tuple[Sequence[Any], Replay]]
 and what fills them."""
 
 
-def cuda_recorder(torch: Any) -> Record:
+def cuda_recorder(torch: Any, device: Any) -> Record:
     """Recordings as CUDA graphs that share their memory."""
-    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+    generator = torch.cuda.default_generators[device.index]
 
     def record(function: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Replay]:
-        graph = torch.cuda.CUDAGraph()
-        # A recording that fails leaves torch's own context without going back to the stream before.
-        with torch.cuda.stream(stream):
-            # Threads of loaders may go on with what this one must not do while it records.
-            options = {"stream": stream, "capture_error_mode": "thread_local"}
-            with torch.cuda.graph(graph, pool=pool, **options):
+        graph, random_before = torch.cuda.CUDAGraph(), generator.clone_state()
+        # Threads of loaders may go on with what this one must not do while it records.
+        options = {"stream": stream, "capture_error_mode": "thread_local"}
+        try:
+            with torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool, **options):
                 tensors = function()
+        except BaseException:
+            # torch leaves both in the middle of a recording when it fails.
+            generator.graphsafe_set_state(random_before)
+            with contextlib.suppress(Exception):
+                torch._C._cuda_endAllocateToPool(device.index, pool)
+            raise
         return tensors, graph.replay
 
     return record
