@@ -236,6 +236,11 @@ def with_a_hook_on_a_weight(model: nn.Module) -> list[float]:
     return plain(model)
 
 
+def with_a_hook_on_a_weight_without_gradients(model: nn.Module) -> list[float]:
+    model.other.weight.register_hook(lambda gradient: gradient * 0.5)  # type: ignore[union-attr]
+    return plain(model)
+
+
 def with_both_results(model: nn.Module) -> list[float]:
     optimizer, losses = optimizer_of(model), []
     for step in range(N_STEPS):
@@ -271,6 +276,7 @@ REPLAYED: list[Loop] = [
     with_gradients_asked_for,
     with_inputs_that_learn,
     with_a_hook_on_a_weight,
+    with_a_hook_on_a_weight_without_gradients,
     with_both_results,
     averaged,
 ]
@@ -364,7 +370,9 @@ def test_a_hook_that_comes_later_is_called(settings: Settings) -> None:
     def loop(model: Any) -> list[float]:
         optimizer = optimizer_of(model)
         losses = [update(model, optimizer, step) for step in range(N_STEPS)]
-        model.first.register_forward_hook(lambda module, args, out: seen.append(float(out.sum())))
+        model.first.register_forward_hook(
+            lambda module, args, out: seen.append(float(out.detach().sum()))
+        )
         losses += [update(model, optimizer, step) for step in range(N_STEPS)]
         losses += seen
         seen.clear()
@@ -461,6 +469,37 @@ def test_shapes_that_never_come_again_are_not_replayed(settings: Settings) -> No
     assert (one.n_replays, one.told) == (0, [])
 
 
+def test_calls_of_two_kinds_before_one_backward_are_not_both_replayed(settings: Settings) -> None:
+    """Their recordings share their memory."""
+
+    def loop(model: nn.Module) -> list[float]:
+        optimizer = optimizer_of(model)
+        losses = [update(model, optimizer, i, n=5 if i % 2 else 8) for i in range(2 * N_STEPS)]
+        for step in range(N_STEPS):
+            optimizer.zero_grad()
+            loss = loss_of(model, 2 * step, n=8) + loss_of(model, 2 * step + 1, n=5)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    one = compare(loop, settings)
+    assert one.failures == []
+    assert one.n_replays == 2 * (2 * N_STEPS - 6) + 2 * N_STEPS  # one of two in the second half
+
+
+def test_a_failure_of_ours_leaves_the_training_as_it_is(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr(GraphedModel, "_watch_gradients", fail)
+    assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
+    monkeypatch.setattr(GraphedModel, "_kind_of", fail)
+    assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
+
+
 def test_a_call_before_the_backward_of_a_replay_runs_as_it_is(settings: Settings) -> None:
     def loop(model: nn.Module) -> list[float]:
         optimizer = optimizer_of(model)
@@ -488,21 +527,52 @@ def test_a_recording_that_fails_leaves_the_training_as_it_is(settings: Settings)
     assert one.failures == ["RuntimeError: operation not permitted when stream is capturing"]
 
 
-def test_a_network_whose_weights_are_reached_by_another_way_is_left_alone(
-    settings: Settings,
-) -> None:
-    class Recurrent(nn.Module):
-        """torch keeps the weights of such layers in a list of its own."""
+class Recurrent(nn.Module):
+    """torch keeps the weights of such layers in a list of its own as well."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.head = nn.LSTM(N_FEATURES, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"main": self.head(self.layers(x)[0])}
+
+
+class Tied(nn.Module):
+    """One weight in two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(N_FEATURES, N_FEATURES), nn.Linear(N_FEATURES, 3)
+        self.again = nn.Linear(N_FEATURES, N_FEATURES)
+        self.again.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"main": self.second(torch.relu(self.again(torch.relu(self.first(x)))))}
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Tied])
+def test_weights_in_more_than_one_place_are_replayed(
+    kind: Callable[[], nn.Module], settings: Settings
+) -> None:
+    one = compare(plain, settings, kind)
+    assert one.failures == []
+    assert one.n_replays == 2 * (N_STEPS - 3)
+
+
+def test_weights_that_are_reached_by_another_way_are_left_alone(settings: Settings) -> None:
+    class Hidden(Net):
         def __init__(self) -> None:
             super().__init__()
-            self.layers, self.head = nn.LSTM(N_FEATURES, 8), nn.Linear(8, 3)
+            self.held = [self.first.weight]
 
-        def forward(self, x: Tensor) -> dict[str, Tensor]:
-            return {"main": self.head(self.layers(x)[0])}
+        def forward(self, x: Tensor, **options: Any) -> Any:
+            hidden = torch.relu(F.linear(x, self.held[0]))
+            return {"main": self.second(hidden)}
 
-    one = compare(plain, settings, Recurrent)
-    assert one.n_replays == 0 or one.failures == []
+    one = compare(plain, settings, Hidden)
+    assert one.failures == ["RuntimeError: gradients do not come by way of the parameters"]
+    assert one.n_replays == 0
 
 
 def test_a_backward_after_a_later_call_is_refused_and_never_wrong(settings: Settings) -> None:

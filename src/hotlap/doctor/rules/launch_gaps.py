@@ -30,8 +30,15 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
         f"the GPU waits for launches in {percent(share)} of the step",
         (f"{n_kernels:.0f} kernels a step of {kernels.step_s * 1e3:.3g} ms",),
         without(share * training.share("forward", "backward")),
-        lever_cure(training, "compile", "reduce-overhead"),
+        _cure(training),
     )
+
+
+def _cure(training: Training) -> str:
+    """Of a model that talks to other GPUs on its way, the parts in between can be replayed."""
+    if any(one.facts.get("is_ddp") for one in training.workload.models):
+        return lever_cure(training, "compile", "reduce-overhead")
+    return lever_cure(training, "cuda_graphs")
 
 
 RULE = profile_rule(NAME, check)

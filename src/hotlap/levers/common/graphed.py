@@ -120,12 +120,13 @@ class GraphedModel:
     ) -> None:
         self._torch, self._model, self._settings = torch, model, settings
         self._record, self._tell = record, tell
-        self._eager = model._call_impl
+        self._eager: Callable[..., Any] = model._call_impl
         self._kinds: dict[Any, Kind] = {}
         self._waiting: tuple[Kind, Watched] | None = None
         self._n_watched = self._n_changes = 0
         self._oddity = ""
         self._is_recording = self._gave_up = False
+        self._stage = Stage()
         self._look()
 
     def _look(self) -> None:
@@ -136,29 +137,42 @@ class GraphedModel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The model's call."""
-        if self._gave_up or self._is_recording or not self._can_be_replayed():
+        if self._gave_up or self._is_recording:
             return self._eager(*args, **kwargs)
-        leaves = (*args, *kwargs.values())
-        kind = self._kind_of(leaves, len(args), kwargs)
+        try:
+            call = self._chosen(args, kwargs)
+        except Exception as error:  # of ours: the training goes on without
+            self._give_up(f"{type(error).__name__}: {error}")
+            call = self._eager
+        return call(*args, **kwargs)
+
+    def _chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        """How this call is made: as it is, watched, or as a replay."""
+        if not self._can_be_replayed():
+            return self._eager
         if not self._unchanged.holds():
             self._begin_anew()
-            return self._eager(*args, **kwargs)
+            return self._eager
         if self._waiting is not None:
             self._learn()
-        if kind is not None and kind.recording is None:
-            if kind.n_alike >= N_WATCHED and len(self._recordings()) < MOST_RECORDINGS:
-                kind.recording = self._recorded(kind, args, kwargs)
-            if kind.recording is None and not self._gave_up and self._n_watched < MOST_WATCHED:
-                return self._watch(kind, args, kwargs)
-        if kind is None or kind.recording is None or kind.recording.is_open:
-            return self._eager(*args, **kwargs)
-        return kind.recording.play(leaves)
+        kind = self._kind_of(args, kwargs)
+        if kind is None or self._stage.is_open:
+            return self._eager
+        is_known = kind.recording is None and kind.n_alike >= N_WATCHED
+        if is_known and len(self._recordings()) < MOST_RECORDINGS:
+            kind.recording = self._recorded(kind, args, kwargs)
+        if kind.recording is not None:
+            return kind.recording.play
+        is_watched = not self._gave_up and self._n_watched < MOST_WATCHED
+        return functools.partial(self._watch, kind) if is_watched else self._eager
 
     def _begin_anew(self) -> None:
         """The model is another one now."""
         self._n_changes += 1
         self._kinds.clear()
-        self._waiting = None
+        if self._waiting is not None:
+            self._waiting[1].end()
+            self._waiting = None
         if self._unchanged.has_hooks():
             self._give_up("it has hooks, which Python has to be asked for")
         elif self._n_changes > MOST_CHANGES:
@@ -177,12 +191,12 @@ class GraphedModel:
             and not torch.compiler.is_dynamo_compiling()
         )
 
-    def _kind_of(self, leaves: Sequence[Any], n_args: int, kwargs: dict[str, Any]) -> Kind | None:
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
         """The kind of a call by its arguments; None for one that cannot be recorded."""
         torch, device = self._torch, self._device
         is_half = torch.is_autocast_enabled(device.type)
-        key: list[Any] = [n_args, *kwargs, is_half and torch.get_autocast_dtype(device.type)]
-        for leaf in leaves:
+        key: list[Any] = [len(args), *kwargs, is_half and torch.get_autocast_dtype(device.type)]
+        for leaf in (*args, *kwargs.values()):
             if type(leaf) is torch.Tensor:
                 if leaf.device != device or leaf.layout is not torch.strided:
                     return None
@@ -216,27 +230,32 @@ class GraphedModel:
     def _recordings(self) -> list[Recording]:
         return [one.recording for one in self._kinds.values() if one.recording is not None]
 
-    def _watch(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _watch(self, kind: Kind, *args: Any, **kwargs: Any) -> Any:
         """Call the model as it is, with an eye on its Python and on its backward."""
-        watched = Watched()
-        self._waiting = kind, watched
-        self._n_watched += 1
-        n_set, drawn = self._settings.n_set, _random_states(self._torch)
-        for place, source in enumerate(self._sources((*args, *kwargs.values()))):
-            watched.handles.append(source.register_hook(_adds(place, watched.sources)))
+        watched, n_set, drawn = Watched(), self._settings.n_set, _random_states(self._torch)
         result = self._eager(*args, **kwargs)
-        outputs, _ = self._torch.utils._pytree.tree_flatten(result)
-        for place, output in enumerate(outputs):
-            if isinstance(output, self._torch.Tensor):
-                if output.requires_grad:
-                    watched.handles.append(output.register_hook(_adds(place, watched.outputs)))
-            elif type(output) not in PLAIN:
-                watched.oddity = f"its result holds a {type(output).__name__}"
         if self._settings.n_set != n_set:
             watched.oddity = "its forward sets attributes"
         elif _random_states(self._torch) != drawn:
             watched.oddity = "its forward draws random numbers on the host"
+        try:
+            self._watch_gradients(watched, (*args, *kwargs.values()), result)
+        except Exception as error:  # of ours: the training goes on without
+            self._give_up(f"{type(error).__name__}: {error}")
+        self._n_watched += 1
+        self._waiting = kind, watched
         return result
+
+    def _watch_gradients(self, watched: Watched, leaves: Sequence[Any], result: Any) -> None:
+        for place, source in enumerate(self._sources(leaves)):
+            watched.handles.append(source.register_hook(_adds(place, watched.sources)))
+        outputs, _ = self._torch.utils._pytree.tree_flatten(result)
+        for place, output in enumerate(outputs):
+            if self._torch.is_tensor(output):
+                if output.requires_grad:
+                    watched.handles.append(output.register_hook(_adds(place, watched.outputs)))
+            elif type(output) not in PLAIN:
+                watched.oddity = f"its result holds a {type(output).__name__}"
 
     def _sources(self, leaves: Sequence[Any]) -> list[Any]:
         """What gradients are computed for."""
@@ -248,7 +267,7 @@ class GraphedModel:
     ) -> Recording | None:
         self._is_recording = True
         try:
-            recording = Recording(self._torch, self._model, args, kwargs)
+            recording = Recording(self._torch, self._model, self._stage, args, kwargs)
             recording.make(kind.watched or Watched(), self._record)
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
@@ -268,13 +287,37 @@ class Turn:
         self.is_done = False
 
 
+class Stage:
+    """Whose turn it is: all recordings of a model share their memory."""
+
+    def __init__(self) -> None:
+        self._last: Callable[[], Turn | None] = lambda: None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a backward is still to come that needs what the last replay has left."""
+        last = self._last()
+        return last is not None and not last.is_done
+
+    def enter(self) -> Turn:
+        """A new turn."""
+        turn = Turn()
+        self._last = weakref.ref(turn)
+        return turn
+
+    def is_on(self, turn: Turn) -> bool:
+        """Whether no other turn came since."""
+        return self._last() is turn
+
+
 class Recording:
     """A call of one kind: the memory that its replays read and write, and the replays."""
 
-    def __init__(self, torch: Any, model: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        self._torch, self._model = torch, model
+    def __init__(
+        self, torch: Any, model: Any, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._torch, self._model, self._stage = torch, model, stage
         self._function = _replayed(torch)
-        self._turn: Callable[[], Turn | None] = lambda: None
         leaves = [
             _double(one.clone()) if isinstance(one, torch.Tensor) else one
             for one in (*args, *kwargs.values())
@@ -327,14 +370,9 @@ class Recording:
         for place, _ in tensors:  # with them goes the graph of autograd; what they fill stays
             self._outputs[place] = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a backward is still to come that needs what the last replay has left."""
-        turn = self._turn()
-        return turn is not None and not turn.is_done
-
-    def play(self, leaves: Sequence[Any]) -> Any:
+    def play(self, *args: Any, **kwargs: Any) -> Any:
         """The call with these arguments."""
+        leaves = (*args, *kwargs.values())
         for place, recorded in self._inputs:
             recorded.copy_(leaves[place].detach())
         sources = [leaves[one] if type(one) is int else one for one in self._wanted]
@@ -346,8 +384,7 @@ class Recording:
 
     def forward(self, context: Any) -> tuple[Any, ...]:
         """Replay forward; copies of what it gives."""
-        context.turn = Turn()
-        self._turn = weakref.ref(context.turn)
+        context.turn = self._stage.enter()
         self._forward()
         results = {place: one.clone() for place, one in self._tensors}
         context.mark_non_differentiable(*(results[place] for place in self._constants))
@@ -355,7 +392,7 @@ class Recording:
 
     def backward(self, turn: Turn, arrived: Sequence[Any]) -> list[Any]:
         """Replay backward; copies of the gradients that it gives."""
-        if turn is not self._turn():
+        if not self._stage.is_on(turn):
             raise RuntimeError(
                 "hotlap, lever cuda_graphs: a backward came after a later call of its model"
             )
