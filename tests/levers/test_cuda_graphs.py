@@ -50,10 +50,10 @@ class Graphed:
 
         def replay() -> None:
             self.n_replays += 1
-            self.graphed._is_recording = True
+            GraphedModel.is_recording = True
             with torch.enable_grad():
                 again = function()
-            self.graphed._is_recording = False
+            GraphedModel.is_recording = False
             with torch.no_grad():
                 for old, new in zip(first, again, strict=True):
                     if old is not None:
@@ -558,6 +558,29 @@ def test_weights_in_more_than_one_place_are_replayed(
     one = compare(plain, settings, kind)
     assert one.failures == []
     assert one.n_replays == 2 * (N_STEPS - 3)
+
+
+def test_a_part_that_is_called_alone_as_well_is_recorded_with_the_whole(
+    settings: Settings,
+) -> None:
+    def loop(model: Any) -> list[float]:
+        optimizer, losses = optimizer_of(model), []
+        for step in range(2 * N_STEPS):
+            optimizer.zero_grad()
+            x, y = batch(step)
+            result = model(x)["main"] if step % 2 else model.second(F.pad(x, (0, 2)))
+            loss = F.cross_entropy(result, y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    expected = trained(loop, new_model())
+    whole = Graphed(new_model(), settings)
+    part = Graphed(whole.model.second, settings)  # type: ignore[arg-type]
+    assert trained(loop, whole.model) == expected
+    assert (whole.failures, part.failures) == ([], [])
+    assert (whole.n_replays, part.n_replays) == (2 * (N_STEPS - 3),) * 2
 
 
 def test_weights_that_are_reached_by_another_way_are_left_alone(settings: Settings) -> None:

@@ -110,6 +110,9 @@ class Kind:
 class GraphedModel:
     """Takes the place of a model's call."""
 
+    is_recording = False
+    """Of any model: one that is a part of another one is recorded with it."""
+
     def __init__(
         self,
         torch: Any,
@@ -125,7 +128,7 @@ class GraphedModel:
         self._waiting: tuple[Kind, Watched] | None = None
         self._n_watched = self._n_changes = 0
         self._oddity = ""
-        self._is_recording = self._gave_up = False
+        self._gave_up = False
         self._stage = Stage()
         self._look()
 
@@ -137,7 +140,7 @@ class GraphedModel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The model's call."""
-        if self._gave_up or self._is_recording:
+        if self._gave_up or GraphedModel.is_recording:
             return self._eager(*args, **kwargs)
         try:
             call = self._chosen(args, kwargs)
@@ -265,7 +268,7 @@ class GraphedModel:
     def _recorded(
         self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Recording | None:
-        self._is_recording = True
+        GraphedModel.is_recording = True
         try:
             recording = Recording(self._torch, self._model, self._stage, args, kwargs)
             recording.make(kind.watched or Watched(), self._record)
@@ -273,7 +276,7 @@ class GraphedModel:
             self._give_up(f"{type(error).__name__}: {error}")
             return None
         finally:
-            self._is_recording = False
+            GraphedModel.is_recording = False
         self._tell("done", f"{type(self._model).__name__} is replayed, forward and backward")
         return recording
 
@@ -342,6 +345,7 @@ class Recording:
             call = torch.func.functional_call
             result = call(self._model, self._stand_ins, self._args, self._kwargs)
             self._outputs, self._structure = torch.utils._pytree.tree_flatten(result)
+            self._is_one = is_tensor(result)
             return [one for one in self._outputs if is_tensor(one)]
 
         def backward() -> list[Any]:
@@ -365,7 +369,7 @@ class Recording:
         pairs = zip(self._sources, gradients, strict=True)
         self._wanted = [one for (one, _), gradient in pairs if gradient is not None]
         tensors = [(place, one) for place, one in enumerate(self._outputs) if is_tensor(one)]
-        self._constants = [place for place, one in tensors if not one.requires_grad]
+        self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
         self._tensors = [(place, one.detach()) for place, one in tensors]
         for place, _ in tensors:  # with them goes the graph of autograd; what they fill stays
             self._outputs[place] = None
@@ -377,6 +381,8 @@ class Recording:
             recorded.copy_(leaves[place].detach())
         sources = [leaves[one] if type(one) is int else one for one in self._wanted]
         results = self._function.apply(self, *sources)
+        if self._is_one:
+            return results[0]
         outputs = list(self._outputs)
         for (place, _), result in zip(self._tensors, results, strict=True):
             outputs[place] = result
@@ -386,9 +392,10 @@ class Recording:
         """Replay forward; copies of what it gives."""
         context.turn = self._stage.enter()
         self._forward()
-        results = {place: one.clone() for place, one in self._tensors}
-        context.mark_non_differentiable(*(results[place] for place in self._constants))
-        return tuple(results.values())
+        results = tuple([one.clone() for _, one in self._tensors])
+        if self._constants:
+            context.mark_non_differentiable(*(results[i] for i in self._constants))
+        return results
 
     def backward(self, turn: Turn, arrived: Sequence[Any]) -> list[Any]:
         """Replay backward; copies of the gradients that it gives."""
