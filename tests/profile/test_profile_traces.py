@@ -198,6 +198,8 @@ def test_kernels_by_name(name: str, operator: str | None, kind: str) -> None:
         ("aten::threshold_backward", "elementwise"),
         ("aten::_log_softmax_backward_data", "elementwise"),
         ("aten::linalg_vector_norm", "elementwise"),
+        ("aten::hardsigmoid_backward", "elementwise"),
+        ("aten::_prelu_kernel_backward", "elementwise"),
         ("aten::copy_", "copy"),
         ("c10d::allreduce_", "collective"),
         ("gloo:all_reduce", "collective"),

@@ -32,7 +32,10 @@ _OPERATORS: tuple[tuple[KernelClass, str], ...] = (
         r"|dropout|native_dropout|nll_loss\w*|cross_entropy\w*|mse_loss|binary_cross_entropy\w*"
         r"|sign|floor|ceil|round|reciprocal|square|isnan|isinf|isfinite|norm|linalg_vector_norm"
         r"|cumsum|sin|cos|argmax|softplus|mish|hardswish|tril|triu|maximum|minimum|all|any|prod"
-        r"|logsumexp|smooth_l1_loss|huber_loss|glu|softmax)(_backward|_forward|_data|_grad_input)*_?$"
+        r"|logsumexp|smooth_l1_loss|huber_loss|glu|softmax|hardsigmoid|hardshrink|softshrink"
+        r"|log_sigmoid|_prelu_kernel|celu|exp2|expm1|log2|log10|erfc|sgn|tan|sinh|cosh|asin|acos"
+        r"|atan|atan2|trunc|frac|fmod|remainder|xlogy|nan_to_num|floor_divide)"
+        r"(_backward|_forward|_data|_grad_input)*_?$"
         r"|_softmax_backward|log_softmax_backward|::(threshold|gelu|silu|sigmoid|tanh)_backward$",
     ),
 )
