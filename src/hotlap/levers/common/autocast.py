@@ -9,6 +9,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from hotlap.levers.common.halves import halves
 from hotlap.levers.common.lever import Decision
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -72,7 +73,12 @@ def _name(dtype: Any) -> str:
 def to_fp32(torch: Any, result: Any) -> Any:
     """The result with its half-precision tensors in fp32, of the same type all the way down."""
     if isinstance(result, torch.Tensor):
-        return result.float() if result.dtype in (torch.bfloat16, torch.float16) else result
+        if result.dtype not in (torch.bfloat16, torch.float16):
+            return result
+        full = result.float()
+        if result.requires_grad:
+            halves(torch).remember(full, result)
+        return full
     if isinstance(result, tuple):
         items = [to_fp32(torch, item) for item in result]
         return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
