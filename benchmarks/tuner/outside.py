@@ -94,11 +94,13 @@ def one_pair(
     tuned: Length,
     variables: Mapping[str, str],
     plain_first: bool,
+    levers: str = "",
 ) -> Pair:
-    """Measure both, in this order."""
+    """Measure both, in this order; with the settings that were found, or with these levers."""
+    settings = ["--levers", levers] if levers else ["--settings", "hotlap.toml"]
     runs = {
         "plain": ["time", *plain.options(), "--", *command],
-        "tuned": ["run", "--settings", "hotlap.toml", *tuned.options(), "--", *command],
+        "tuned": ["run", *settings, *tuned.options(), "--", *command],
     }
     order = ("plain", "tuned") if plain_first else ("tuned", "plain")
     rates = {name: rate(runs[name], folder, variables) for name in order}

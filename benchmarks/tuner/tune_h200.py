@@ -14,6 +14,7 @@ The scripts that nobody has tuned by hand here show other things: `jpeg` a step 
 `grouped` and `shapes` that nothing is kept that makes a training slower.
 
     python benchmarks/tuner/tune_h200.py --only resnet50,mlp --budget 3 --out results/
+    python benchmarks/tuner/tune_h200.py --only jpeg --levers workers=16 --pairs 3
     python benchmarks/tuner/tune_h200.py --tiny --only mlp --budget 0.5 --out /tmp/x    on a CPU
 """
 
@@ -181,16 +182,18 @@ def measure(name: str, arguments: argparse.Namespace, folder: Path, report: Repo
     if name == "jpeg":
         command += ["--data", str(jpegs(arguments, folder))]
     cache = folder / f"cache-{name}"
-    say(f"{name}: hotlap tune, {arguments.budget} minutes")
     variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
-    began = time.monotonic()
-    outcome.ladder = tune(command, work, arguments.budget, variables)
-    outcome.minutes = (time.monotonic() - began) / 60
-    report.write()
+    if not arguments.levers:
+        say(f"{name}: hotlap tune, {arguments.budget} minutes")
+        began = time.monotonic()
+        outcome.ladder = tune(command, work, arguments.budget, variables)
+        outcome.minutes = (time.monotonic() - began) / 60
+        report.write()
     for i in range(arguments.pairs):
         say(f"{name}: pair {i + 1} of {arguments.pairs}")
         lengths = shortened(case.plain, arguments.tiny), shortened(case.tuned, arguments.tiny)
-        outcome.pairs.append(one_pair(command, work, *lengths, variables, i % 2 == 0))
+        pair = one_pair(command, work, *lengths, variables, i % 2 == 0, arguments.levers)
+        outcome.pairs.append(pair)
         report.write()
     if case.has_hand:
         say(f"{name}: by hand")
@@ -253,6 +256,9 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(CASES), metavar="A,B", help="these scripts")
     parser.add_argument("--budget", type=float, default=5.0, help="minutes of the tuner, each")
     parser.add_argument("--pairs", type=int, default=3, help="pairs of runs outside the tuner")
+    parser.add_argument(
+        "--levers", default="", metavar="A,B=VALUE", help="pairs with these, without tuning"
+    )
     parser.add_argument("--hand", default="", metavar="A;B", help="these combinations by hand")
     parser.add_argument("--seconds", type=float, default=4.0, help="a hand-tuned combination")
     parser.add_argument("--jpegs", type=Path, help="folder of make_jpegs.py (made where missing)")
