@@ -520,11 +520,16 @@ def test_a_recording_that_fails_leaves_the_training_as_it_is(settings: Settings)
     one = Graphed(new_model(), settings)
 
     def refuse(function: Any) -> Any:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        try:
+            raise RuntimeError("operation not permitted when stream is capturing\nSearch for …")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
 
     one.graphed._record = refuse
     assert trained(plain, one.model) == expected
-    assert one.failures == ["RuntimeError: operation not permitted when stream is capturing"]
+    assert one.failures == [
+        "it cannot be recorded: operation not permitted when stream is capturing"
+    ]
 
 
 class Recurrent(nn.Module):
@@ -594,7 +599,7 @@ def test_weights_that_are_reached_by_another_way_are_left_alone(settings: Settin
             return {"main": self.second(hidden)}
 
     one = compare(plain, settings, Hidden)
-    assert one.failures == ["RuntimeError: gradients do not come by way of the parameters"]
+    assert one.failures == ["it cannot be recorded: gradients do not come by way of the parameters"]
     assert one.n_replays == 0
 
 

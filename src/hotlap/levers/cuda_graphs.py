@@ -8,8 +8,8 @@ results and gradients.
 
 What Python does in `forward` is done in the first calls only. A model whose forward sets
 attributes, draws random numbers on the host or has hooks is left alone, and one whose layers,
-settings or weights are exchanged is recorded anew; what a forward does with lists, files or the
-clock is not seen.
+settings or weights are exchanged is recorded anew; what a forward reads from other objects than
+modules, from files or from the clock is not seen.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ class GraphedModel:
             recording = Recording(self._torch, self._model, self._stage, args, kwargs)
             recording.make(kind.watched or Watched(), self._record)
         except Exception as error:
-            self._give_up(f"{type(error).__name__}: {error}")
+            self._give_up(f"it cannot be recorded: {_first_cause(error)}")
             return None
         finally:
             GraphedModel.is_recording = False
@@ -434,6 +434,13 @@ def _replayed(torch: Any) -> Any:
             return None, *ctx.recording.backward(ctx.turn, gradients)
 
     return Replayed
+
+
+def _first_cause(error: BaseException) -> str:
+    """What went wrong before all else: torch then fails once more as it ends the recording."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _double(tensor: Any) -> Any:
