@@ -41,7 +41,10 @@ def sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             f"{SIZES} {STEP} --gpu a100-80gb --gpus 12 --gpus-per-node 8 --interconnect 100",
             "multiple of --gpus-per-node, 8",
         ),
-        (f"{SIZES} {STEP} --gpu a100-80gb --gpus 16 --gpus-per-node 8", "--interconnect is 0"),
+        (
+            f"{SIZES} {STEP} --gpu a100-80gb --gpus 16 --gpus-per-node 8",
+            "--interconnect is missing",
+        ),
         (
             f"--layers 12 --hidden 770 --heads 12 --ffn 3072 --vocab 50257 {STEP} {GPUS}",
             "heads is 12; it has to divide hidden, which is 770",

@@ -110,8 +110,8 @@ class Gpus:
             )
         if self.n > self.per_node and self.interconnect_gb_per_s <= 0:
             raise UsageError(
-                f"--interconnect is {self.interconnect_gb_per_s:g}; {self.n} GPUs with "
-                f"{self.per_node} a node talk over a network, whose GB/s a node decide the answer"
+                f"--interconnect is missing; {self.n} GPUs with {self.per_node} a node talk over a "
+                "network, whose GB/s a node decide the answer"
             )
 
     @property
