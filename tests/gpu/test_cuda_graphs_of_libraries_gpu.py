@@ -1,4 +1,4 @@
-"""CUDA graphs of models as transformers, timm and torchvision have them, called as their users do."""
+"""CUDA graphs of models of transformers, timm and torchvision, called as their users do."""
 
 from __future__ import annotations
 
