@@ -190,6 +190,15 @@ def with_validation(model: nn.Module) -> list[float]:
     return losses
 
 
+def with_validation_that_has_gradients(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(3 * N_STEPS):
+        losses.append(update(model, optimizer, step))
+        losses.append(loss_of(model.eval(), 100).item())
+        model.train()
+    return losses
+
+
 def with_a_smaller_last_batch(model: nn.Module) -> list[float]:
     optimizer = optimizer_of(model)
     return [update(model, optimizer, i, n=5 if i % 4 == 3 else 8) for i in range(3 * N_STEPS)]
@@ -271,6 +280,7 @@ REPLAYED: list[Loop] = [
     keeping_results,
     changing_results,
     with_validation,
+    with_validation_that_has_gradients,
     with_a_smaller_last_batch,
     backward_twice,
     with_gradients_asked_for,
@@ -399,6 +409,16 @@ class Remembering(Net):
         return self.last
 
 
+class Listing(Net):
+    """Called with a list, as its `__call__` makes of what it is given."""
+
+    def __call__(self, x: Any, **options: Any) -> Any:
+        return super().__call__([x])
+
+    def forward(self, x: Any, **options: Any) -> Any:
+        return super().forward(x[0])
+
+
 class Skipping(Net):
     def forward(self, x: Tensor, **options: Any) -> Any:
         return super().forward(x, scale=2.0 if random.random() < 0.5 else 1.0)
@@ -407,11 +427,6 @@ class Skipping(Net):
 class Drawing(Net):
     def forward(self, x: Tensor, **options: Any) -> Any:
         return super().forward(x, scale=float(torch.rand(())))
-
-
-class WithAnObject(Net):
-    def forward(self, x: Tensor, **options: Any) -> Any:
-        return {**super().forward(x), "object": object()}
 
 
 def twice_before_backward(model: nn.Module) -> list[float]:
@@ -450,7 +465,7 @@ def exchanged_each_time(model: Any) -> list[float]:
         (Remembering, long, "its forward sets attributes"),
         (Skipping, long, "its forward draws random numbers on the host"),
         (Drawing, long, "its forward draws random numbers on the host"),
-        (WithAnObject, long, "its result holds a object"),
+        (Listing, long, "it is called with more than plain values and tensors on its GPU"),
         (Net, twice_before_backward, "its backward does not come before its next call"),
         (Net, exchanged_each_time, "its weights or settings are exchanged all the time"),
     ],
@@ -494,9 +509,9 @@ def test_a_failure_of_ours_leaves_the_training_as_it_is(
     def fail(*args: Any) -> Any:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(GraphedModel, "_watch_gradients", fail)
+    monkeypatch.setattr(GraphedModel, "_sources", fail)
     assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
-    monkeypatch.setattr(GraphedModel, "_kind_of", fail)
+    monkeypatch.setattr(GraphedModel, "_key_of", fail)
     assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
 
 
@@ -586,6 +601,31 @@ def test_a_part_that_is_called_alone_as_well_is_recorded_with_the_whole(
     assert trained(loop, whole.model) == expected
     assert (whole.failures, part.failures) == ([], [])
     assert (whole.n_replays, part.n_replays) == (2 * (N_STEPS - 3),) * 2
+
+
+class Cache:
+    """As decoders give it back beside their logits."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class Decoder(Net):
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        loss = nn.CrossEntropyLoss()  # a module of the moment: nothing of the model is set
+        result = super().forward(x)
+        return {**result, "cache": Cache(result["main"]), "loss": loss(*[result["main"]] * 2)}
+
+
+def test_what_only_python_can_make_is_refused_when_it_is_used(settings: Settings) -> None:
+    one = compare(plain, settings, Decoder)
+    assert one.failures == []
+    assert one.n_replays == 2 * (N_STEPS - 3)
+    cache = one.model(batch(0)[0])["cache"]
+    with pytest.raises(RuntimeError, match="the Cache in the model's result is not replayed"):
+        cache.tensor.sum()
+    with pytest.raises(RuntimeError, match="not replayed"):
+        len(cache)
 
 
 def test_weights_that_are_reached_by_another_way_are_left_alone(settings: Settings) -> None:

@@ -2,9 +2,9 @@
 
 When: the GPU waits for Python and for the launches of its kernels: small models, small batches,
 many small operations. The host then launches two graphs in the place of hundreds of kernels, which
-are the same kernels. Loss and update stay as they are. For calls whose tensors keep their shapes;
-others run as before. Costs the memory of a step that is never given back, and a copy of inputs,
-results and gradients.
+are the same kernels. Loss and update stay as they are. For calls with plain values and with tensors
+that keep their shapes; others run as before. Costs the memory of a step that is never given back,
+and a copy of inputs, results and gradients.
 
 What Python does in `forward` is done in the first calls only. A model whose forward sets
 attributes, draws random numbers on the host or has hooks is left alone, and one whose layers,
@@ -17,9 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, tell
-from hotlap.levers.common.graphed import GraphedModel, cuda_recorder
+from hotlap.levers.common.graphed import GraphedModel
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
+from hotlap.levers.common.recording import cuda_recorder
 from hotlap.levers.common.unchanged import Settings
 from hotlap.levers.common.workload import Workload
 

@@ -2,7 +2,7 @@
 
 For what was recorded of a model's call and is played without asking its Python again. Weights and
 hooks are looked at before every use, in a microsecond or two a layer. Attributes are looked at only
-after one was set on any module, which `nn.Module.__setattr__` tells: training loops hardly do that.
+after one was set on a part of the model, which `nn.Module.__setattr__` tells: loops hardly do that.
 """
 
 from __future__ import annotations
@@ -19,18 +19,27 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 class Settings:
-    """Counts how often an attribute of any module was set."""
+    """Counts how often an attribute was set of the modules that are looked at.
+
+    Not of others: a forward may make a module of its own, a loss for instance, and let it go.
+    """
 
     def __init__(self, torch: Any, process: Process) -> None:
         self.n_set = 0
+        self._parts: set[int] = set()
         original = torch.nn.Module.__setattr__
 
         @functools.wraps(original)
         def set_attribute(module: Any, name: str, value: Any) -> None:
-            self.n_set += 1
+            if id(module) in self._parts:
+                self.n_set += 1
             original(module, name, value)
 
         process.replace(torch.nn.Module, "__setattr__", set_attribute)
+
+    def look_at(self, model: Any) -> None:
+        """At all of its parts as well."""
+        self._parts.update(map(id, model.modules()))
 
 
 class Unchanged:
@@ -39,6 +48,7 @@ class Unchanged:
     def __init__(self, torch: Any, model: Any, settings: Settings) -> None:
         self._has_global_hook = torch.nn.modules.module._has_any_global_hook
         self._model, self._settings = model, settings
+        settings.look_at(model)
         self._n_set, self._attributes = settings.n_set, _attributes(model)
         tensors = (*model.parameters(), *model.buffers())
         self._tensors = [(one, one.data_ptr(), one.requires_grad) for one in tensors]
