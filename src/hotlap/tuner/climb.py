@@ -10,6 +10,7 @@ for each lever and value, in order, or levers that multiply each other together 
     outside the noise?                  kept, and `hotlap.toml` is written
     not, but the step waits elsewhere?  tried together with what promises most there
     not, and later it waits elsewhere?  tried once more
+    not, but promised much, came near?  tried once more at the end, if there is time
 leave one out                           each kept lever's real contribution; passengers go
 baseline and best once more             the ratio that is claimed
 """
@@ -45,6 +46,8 @@ UNSTEADY = 1.5
 """Two runs of the same command that differ by this factor are worth a note."""
 BEYOND_DRIFT = 2.0
 """A gain of at least this factor is none of the machine's."""
+NEAR = 1.03
+"""A lever that promises much and gained this much inside the noise is tried again at the end."""
 MOST_LOOKS = 4
 """Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
@@ -75,6 +78,9 @@ class Climb:
     _hidden: dict[Key, tuple[dict[str, str], Bottleneck | None]] = field(default_factory=dict)
     """Those whose gain was not seen: the best at that time, and what its step waited for; None
     where the lever itself had it wait for something else."""
+    _missed: dict[Key, float] = field(default_factory=dict)
+    """Those that came near to being kept, and the gain that was seen; 0 once they were tried again.
+    """
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
@@ -125,6 +131,7 @@ class Climb:
         while True:
             candidates = order(self.best, self._best_trial)
             one = next((c for c in candidates if self._is_next(c)), None)
+            one = one or self._near_miss(candidates)
             if one is None:
                 break
             key = key_of(one.settings)
@@ -164,6 +171,17 @@ class Climb:
             return False
         best, waited_for = self._hidden[key]
         return best != self.best and waited_for != bottleneck(self._best_trial)
+
+    def _near_miss(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """What came nearest to being kept and fits into the time that is left; once each."""
+        missed, forecast = self._missed, self._forecast
+        near = [c for c in candidates if not c.not_tried and missed.get(key_of(c.settings))]
+        for one in sorted(near, key=lambda c: -missed[key_of(c.settings)]):
+            missed[key_of(one.settings)] = 0.0
+            is_in = one.settings.items() <= self.best.items()
+            if not is_in and self.bench.time_left() > forecast.try_s(one, self.best):
+                return one
+        return None
 
     def _try(self, candidate: Candidate) -> None:
         lever, value = candidate.lever, candidate.value
@@ -219,6 +237,8 @@ class Climb:
             self._last_gain = (self.best, gain)
             self._keep(lever, settings)
         self._add(replace(rung, kept=kept))
+        if state == "ok" and not kept and gain.value > NEAR and candidate.promise >= PROMISING:
+            self._missed.setdefault(key_of(candidate.settings), gain.value)
         if state == "ok" and not kept and not is_together and self.bench.score is rate:
             self._look_behind(candidate, settings, trial, gain)
 
