@@ -70,6 +70,21 @@ def test_what_came_near_is_tried_once_more_at_the_end() -> None:
     assert set(tries) == {1, 2}
 
 
+def test_what_another_lever_hid_is_tried_once_more_at_the_end() -> None:
+    """Half the work gains nothing while most of the time goes into what only B takes away."""
+
+    class Hiding(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            self.speedups = {"a": 1.8 if "b" in settings else 1.0, "b": 1.5}
+            return super().make(settings, *numbers)
+
+    one = climb(Hiding({}), [A, B], promise=0.25)
+    assert one.best == {"a": "on", "b": "on"}
+    assert [rung.kept for rung in one.rungs if rung.lever == "a"] == [False, True]
+    # With little promise it is left at that.
+    assert climb(Hiding({}), [A, B], promise=0.05).best == {"b": "on"}
+
+
 def test_drift_of_the_machine_is_not_taken_for_gain() -> None:
     """A machine that gets 2 % faster with every trial: a lever without effect looks like a gain."""
     kept = [climb(World({}, 0.005, -0.02, seed=s), [A, B, C]).best for s in range(20)]

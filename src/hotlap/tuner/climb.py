@@ -10,7 +10,8 @@ for each lever and value, in order, or levers that multiply each other together 
     outside the noise?                  kept, and `hotlap.toml` is written
     not, but the step waits elsewhere?  tried together with what promises most there
     not, and later it waits elsewhere?  tried once more
-    not, but promised much, came near?  tried once more at the end, if there is time
+    not, but promised much?             tried once more at the end, if it came near or the best is
+                                        another by then, and if there is time
 leave one out                           each kept lever's real contribution; passengers go
 baseline and best once more             the ratio that is claimed
 """
@@ -47,7 +48,7 @@ UNSTEADY = 1.5
 BEYOND_DRIFT = 2.0
 """A gain of at least this factor is none of the machine's."""
 NEAR = 1.03
-"""A lever that promises much and gained this much inside the noise is tried again at the end."""
+"""A gain inside the noise that is worth another look at the end."""
 MOST_LOOKS = 4
 """Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
@@ -78,9 +79,9 @@ class Climb:
     _hidden: dict[Key, tuple[dict[str, str], Bottleneck | None]] = field(default_factory=dict)
     """Those whose gain was not seen: the best at that time, and what its step waited for; None
     where the lever itself had it wait for something else."""
-    _missed: dict[Key, float] = field(default_factory=dict)
-    """Those that came near to being kept, and the gain that was seen; 0 once they were tried again.
-    """
+    _missed: dict[Key, tuple[Mapping[str, str], float] | None] = field(default_factory=dict)
+    """Those that promised much and were not kept: the best at that time, and the gain that was
+    seen; None once they were tried again."""
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
@@ -131,7 +132,7 @@ class Climb:
         while True:
             candidates = order(self.best, self._best_trial)
             one = next((c for c in candidates if self._is_next(c)), None)
-            one = one or self._near_miss(candidates)
+            one = one or self._missed_before(candidates)
             if one is None:
                 break
             key = key_of(one.settings)
@@ -172,14 +173,21 @@ class Climb:
         best, waited_for = self._hidden[key]
         return best != self.best and waited_for != bottleneck(self._best_trial)
 
-    def _near_miss(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """What came nearest to being kept and fits into the time that is left; once each."""
-        missed, forecast = self._missed, self._forecast
-        near = [c for c in candidates if not c.not_tried and missed.get(key_of(c.settings))]
-        for one in sorted(near, key=lambda c: -missed[key_of(c.settings)]):
-            missed[key_of(one.settings)] = 0.0
-            is_in = one.settings.items() <= self.best.items()
-            if not is_in and self.bench.time_left() > forecast.try_s(one, self.best):
+    def _missed_before(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """What promised much and was not kept, once more: it came near, or the step is another now.
+
+        Only in time that nothing else needs: each contribution is to be measured.
+        """
+        for one in candidates:
+            key = key_of(one.settings)
+            missed = self._missed.get(key)
+            if missed is None or one.not_tried or one.settings.items() <= self.best.items():
+                continue
+            best, gain = missed
+            is_worth_it = gain > NEAR or best != self.best
+            proven_s = self._forecast.try_s(replace(one, promise=0.0), self.best)
+            if is_worth_it and self.bench.time_left() > proven_s:
+                self._missed[key] = None
                 return one
         return None
 
@@ -237,8 +245,9 @@ class Climb:
             self._last_gain = (self.best, gain)
             self._keep(lever, settings)
         self._add(replace(rung, kept=kept))
-        if state == "ok" and not kept and gain.value > NEAR and candidate.promise >= PROMISING:
-            self._missed.setdefault(key_of(candidate.settings), gain.value)
+        is_open = state == "ok" and not kept and gain.high > 1.0
+        if is_open and candidate.promise >= PROMISING:
+            self._missed.setdefault(key_of(candidate.settings), (self.best, gain.value))
         if state == "ok" and not kept and not is_together and self.bench.score is rate:
             self._look_behind(candidate, settings, trial, gain)
 
