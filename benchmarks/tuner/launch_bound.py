@@ -55,9 +55,6 @@ def main() -> None:
     """Measure the chosen scripts, then print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default=",".join(CASES), metavar="A,B", help="these scripts")
-    parser.add_argument(
-        "--levers", default=",".join(LEVERS[1:]), metavar="A,B", help="these levers"
-    )
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     print("| script | lever | samples/s | ratio to plain |", "|---|---|---|---|", sep="\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from hotlap.levers import compile
 from hotlap.levers.common.autocast import to_fp32
 from hotlap.levers.common.compiled_loss import MIN_LOGITS, compile_loss
 from hotlap.levers.common.edits import apply_edits
+from hotlap.levers.common.halves import halves
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import read_events, workload_from
@@ -70,11 +72,11 @@ def a_training(use: Callable[[Tensor], Tensor], process: Process | None) -> tupl
     """The loss of such logits after `use`, and the gradient of what they come from."""
     torch.manual_seed(0)
     source = torch.randn(2, 2, N_WORDS, requires_grad=True)
+    if process is not None:
+        compile_loss(torch, process, {"backend": "aot_eager"})
     logits = to_fp32(torch, source.to(torch.bfloat16) * 3)
     assert logits.dtype == torch.float32
     targets = torch.arange(N_TOKENS)
-    if process is not None:
-        compile_loss(torch, process, {"backend": "aot_eager"})
     loss = F.cross_entropy(use(logits), targets)
     loss.backward()
     assert source.grad is not None
@@ -132,3 +134,12 @@ def test_two_losses_of_the_same_logits_add_up() -> None:
     _, gradient = a_training(use, process)
     process.undo()
     assert torch.equal(gradient, plain)
+
+
+def test_without_such_a_loss_no_half_is_kept() -> None:
+    half = torch.ones(2, dtype=torch.bfloat16, requires_grad=True) * 2
+    weak = weakref.ref(half)
+    full = to_fp32(torch, half)
+    del half
+    assert weak() is None
+    assert halves(torch).behind(full) is None

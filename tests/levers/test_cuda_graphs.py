@@ -515,6 +515,38 @@ def test_a_failure_of_ours_leaves_the_training_as_it_is(
     assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
 
 
+def test_a_weight_that_gets_no_gradient_any_more_is_left_out_of_updates(settings: Settings) -> None:
+    """With zeros in the place of none, weight decay would go on."""
+
+    def loop(model: nn.Module) -> list[float]:
+        optimizer = optimizer_of(model)
+        losses = with_both_results(model)
+        return losses + [update(model, optimizer, step) for step in range(N_STEPS)]
+
+    one = compare(loop, settings)
+    assert one.failures == []
+    assert one.n_replays == 2 * (2 * N_STEPS - 3)
+
+
+def test_results_whose_losses_go_back_one_by_one_add_up(settings: Settings) -> None:
+    def loop(model: nn.Module) -> list[float]:
+        optimizer, losses = optimizer_of(model), []
+        for step in range(N_STEPS):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            output = model(x)
+            first, second = (F.cross_entropy(output[name], y) for name in ("main", "other"))
+            first.backward(retain_graph=True)
+            second.backward()
+            optimizer.step()
+            losses += [first.item(), second.item()]
+        return losses
+
+    one = compare(loop, settings)
+    assert one.failures == []
+    assert one.n_replays == 3 * (N_STEPS - 3)
+
+
 def test_a_call_before_the_backward_of_a_replay_runs_as_it_is(settings: Settings) -> None:
     def loop(model: nn.Module) -> list[float]:
         optimizer = optimizer_of(model)

@@ -31,7 +31,7 @@ from typing import Any
 from hotlap.levers.common.compiled_loss import compile_loss, loss_edits
 from hotlap.levers.common.edits import Edit, insert_before
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.process import Process
+from hotlap.levers.common.process import Process, is_compiled
 from hotlap.levers.common.workload import Workload
 
 COMPILERS = {"cpu": ("g++", "c++", "clang++"), "cuda": ("gcc", "cc", "clang")}
@@ -53,7 +53,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
     def meet(module: Any, args: Any, kwargs: Any) -> None:
         is_ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         model = module.module if is_ddp else module
-        if _is_compiled(module):
+        if is_compiled(module):
             return
         model._compiled_call_impl = torch.compile(_frame_around(model), **how)
         process.on_undo(lambda: setattr(model, "_compiled_call_impl", None))
@@ -74,14 +74,6 @@ def _frame_around(model: Any) -> Callable[..., Any]:
 
     call.__code__ = call.__code__.replace()
     return call
-
-
-def _is_compiled(module: Any) -> bool:
-    """Whether the script has compiled this model or any part of it."""
-    return any(
-        part._compiled_call_impl is not None or type(part).__name__ == "OptimizedModule"
-        for part in module.modules()
-    )
 
 
 def _mark_steps(torch: Any, process: Process, compiled: list[Any]) -> None:

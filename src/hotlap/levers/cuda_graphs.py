@@ -19,7 +19,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.graphed import GraphedModel
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.process import Process
+from hotlap.levers.common.process import Process, is_compiled
 from hotlap.levers.common.recording import cuda_recorder
 from hotlap.levers.common.unchanged import Settings
 from hotlap.levers.common.workload import Workload
@@ -50,11 +50,11 @@ def apply(torch: Any, value: str, process: Process) -> None:
 def _why_not(torch: Any, module: Any) -> str:
     """Why a model cannot be recorded; empty where it can."""
     name = type(module).__name__
-    parts = list(module.modules())
-    wrappers = [kind for kind in (type(part).__name__ for part in parts) if kind in WRAPPERS]
+    kinds = (type(part).__name__ for part in module.modules())
+    wrappers = [kind for kind in kinds if kind in WRAPPERS]
     if wrappers:
         return f"{name} holds a {wrappers[0]}"
-    if any(p._compiled_call_impl is not None or "Optimized" in type(p).__name__ for p in parts):
+    if is_compiled(module):
         return f"{name} is compiled"
     tensors = [*module.parameters(), *module.buffers()]
     if any(type(one.data) is not torch.Tensor for one in tensors):

@@ -76,8 +76,7 @@ def to_fp32(torch: Any, result: Any) -> Any:
         if result.dtype not in (torch.bfloat16, torch.float16):
             return result
         full = result.float()
-        if result.requires_grad:
-            halves(torch).remember(full, result)
+        halves(torch).remember(full, result)
         return full
     if isinstance(result, tuple):
         items = [to_fp32(torch, item) for item in result]

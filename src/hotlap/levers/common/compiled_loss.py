@@ -43,6 +43,7 @@ def compile_loss(torch: Any, process: Process, how: Mapping[str, Any]) -> None:
         return compiled(input, *args, **kwargs)
 
     process.replace(functional, "cross_entropy", cross_entropy)
+    process.replace(halves(torch), "is_wanted", True)
 
 
 def _is_worth_it(torch: Any, logits: Any) -> bool:

@@ -59,7 +59,7 @@ class Kind:
 
     n_alike: int = 0
     watched: Watched | None = None
-    """The last call, while its backward may still come; then the one to compare the next with."""
+    """The last call whose backward has come, to compare the next with."""
     recording: Recording | None = None
 
     def see(self, new: Watched) -> None:

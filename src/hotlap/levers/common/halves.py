@@ -17,10 +17,13 @@ class Halves:
         from torch.utils.weak import WeakIdKeyDictionary
 
         self._halves = WeakIdKeyDictionary()
+        self.is_wanted = False
+        """Whether there is a loss that asks for them: else they would be kept for nothing."""
 
     def remember(self, full: Any, half: Any) -> None:
         """That the one is the other, cast."""
-        self._halves[full] = half, full._version
+        if self.is_wanted and half.requires_grad:
+            self._halves[full] = half, full._version
 
     def behind(self, tensor: Any) -> Any:
         """The half that is this tensor when it is cast, in its shape; None where there is none."""

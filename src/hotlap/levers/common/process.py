@@ -316,7 +316,7 @@ class Process:
             "inputs": [
                 [list(t.shape), str(t.dtype).removeprefix("torch."), t.device.type] for t in tensors
             ],
-            "is_compiled": module._compiled_call_impl is not None or "OptimizedModule" in kinds,
+            "is_compiled": is_compiled(module),
             "is_ddp": "DistributedDataParallel" in kinds,
             "is_channels_last": bool(convolutions) and is_channels_last(torch, convolutions),
             "in_autocast": torch.is_autocast_enabled(_device_type(torch, module, tensors)),
@@ -383,6 +383,14 @@ class Process:
 def _is_an_optimizer(kind: Any, base: type) -> bool:
     is_derived = isinstance(kind, type) and issubclass(kind, base) and kind is not base
     return is_derived and "__init__" in vars(kind)
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether this model or any part of it is compiled, by the script or by a lever."""
+    return any(
+        part._compiled_call_impl is not None or type(part).__name__ == "OptimizedModule"
+        for part in module.modules()
+    )
 
 
 def is_channels_last(torch: Any, weights: list[Any]) -> bool:

@@ -134,7 +134,13 @@ class Recording:
             raise RuntimeError("gradients do not come by way of the parameters")
         self._gradients = [one for one in gradients if one is not None]
         pairs = zip(self._sources, gradients, strict=True)
-        self._wanted = [one for (one, _), gradient in pairs if gradient is not None]
+        reached = [source for source, gradient in pairs if gradient is not None]
+        self._wanted = [one for one, _ in reached]
+        leads_to = {place: _leaves_behind(self._outputs[place]) for place in self._reached}
+        self._leads_to = {
+            place: {i for i, (_, double) in enumerate(reached) if id(double) in leaves}
+            for place, leaves in leads_to.items()
+        }
         tensors = [(place, one) for place, one in enumerate(self._outputs) if is_tensor(one)]
         self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
         self._tensors = [(place, one.detach()) for place, one in tensors]
@@ -175,16 +181,25 @@ class Recording:
             )
         places = [place for place, _ in self._tensors]
         gradients = dict(zip(places, arrived, strict=True))
+        led_to: set[int] = set()
         for place, recorded in zip(self._reached, self._arriving, strict=True):
             new = gradients.pop(place)
-            recorded.zero_() if new is None else recorded.copy_(new)
+            if new is None:
+                recorded.zero_()
+            else:
+                recorded.copy_(new)
+                led_to |= self._leads_to[place]
         if any(one is not None for one in gradients.values()):
             raise RuntimeError(
                 "hotlap, lever cuda_graphs: a result of the model is used that was not before"
             )
         self._backward()
         turn.is_done = True
-        return self._torch._foreach_mul(self._gradients, 1.0)  # type: ignore[no-any-return]
+        copies = self._torch._foreach_mul(self._gradients, 1.0)
+        if len(led_to) == len(copies):
+            return copies  # type: ignore[no-any-return]
+        # None and not zero: an optimizer passes by what has no gradient.
+        return [copy if i in led_to else None for i, copy in enumerate(copies)]
 
 
 class NotReplayed:
@@ -225,6 +240,20 @@ def _replayed(torch: Any) -> Any:
             return None, *ctx.recording.backward(ctx.turn, gradients)
 
     return Replayed
+
+
+def _leaves_behind(output: Any) -> set[int]:
+    """The ids of the tensors that a gradient of this one leads to."""
+    leaves, seen, waiting = {id(output)}, set(), [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.add(id(node.variable))
+        waiting.extend(before for before, _ in node.next_functions)
+    return leaves
 
 
 def _double(tensor: Any) -> Any:
