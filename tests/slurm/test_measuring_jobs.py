@@ -92,9 +92,9 @@ def test_the_settings_and_the_ladder_of_a_tuner_come_back(jobs: Jobs, name: str)
     assert job.wait(LONG_S) == "COMPLETED", job.text("err")
     ladder = json.loads((home(job) / "the ladder.json").read_text())
     assert ladder["baseline"]["samples_per_s"] > 0
-    assert [rung["lever"] for rung in ladder["rungs"] if rung["state"] == "ok"] == [
-        "fused_optimizer"
-    ]
+    # Twice where it came near to being kept the first time.
+    tried = {rung["lever"] for rung in ladder["rungs"] if rung["state"] == "ok"}
+    assert tried == {"fused_optimizer"}
     assert "[levers]" in (home(job) / "hotlap.toml").read_text()
     assert "  baseline " in job.text("err")
     assert (home(job) / "checkpoint.pt").read_text() == "the user's own"

@@ -68,6 +68,9 @@ def test_what_came_near_is_tried_once_more_at_the_end() -> None:
     assert sum("b" in one.best for one in climbs) <= 4  # which does nothing
     tries = [sum(rung.lever == name for rung in one.rungs) for one in climbs for name in "ab"]
     assert set(tries) == {1, 2}
+    for one in climbs:
+        again = ["tried again" in rung.reason for rung in one.rungs if rung.lever == "a"]
+        assert again in ([False], [False, True])
 
 
 def test_what_another_lever_hid_is_tried_once_more_at_the_end() -> None:

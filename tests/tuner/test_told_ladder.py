@@ -61,6 +61,26 @@ def test_a_reason_that_does_not_fit_the_terminal_stands_below() -> None:
     assert line.split() == (first + second).split()
 
 
+def rung(kept: bool, state: str = "ok", reason: str = "") -> Rung:
+    figures = (100.0, 90.0, 110.0, 1.0, 1.0, 0.9, 1.1, 2**30, None)
+    return Rung("bf16", "autocast", state, *figures, "", kept, reason)  # type: ignore[arg-type]
+
+
+def test_of_a_lever_that_was_tried_again_the_end_tells_the_last_try() -> None:
+    later = a_ladder(rungs=(rung(False, reason="inside the noise"), rung(True)))
+    text = render_ladder(later, "hotlap.toml")
+    assert "inside the noise" not in text
+    assert text.count("bf16=autocast") == 1
+    never = a_ladder(rungs=(rung(False, reason="the first"), rung(False, reason="the second")))
+    assert "the second" in render_ladder(never, "hotlap.toml")
+    assert "the first" not in render_ladder(never, "hotlap.toml")
+
+
+def test_a_trial_that_died_is_told_though_the_lever_was_kept_later() -> None:
+    died = rung(False, "crashed", "it ended with signal SIGILL")
+    assert "SIGILL" in render_ladder(a_ladder(rungs=(died, rung(True))), "hotlap.toml")
+
+
 @pytest.mark.parametrize(
     ("output", "command"),
     [

@@ -83,7 +83,7 @@ def render_ladder(ladder: Ladder, output: str) -> str:
         names = [f"{rung.lever}={rung.value}" for rung in kept]
         lines += [f"    {n:<28} {_contribution(r)}" for n, r in zip(names, kept, strict=True)]
     shown_apart = ("not applicable", "not tried")
-    refused = [rung for rung in ladder.rungs if not rung.kept and rung.state not in shown_apart]
+    refused = [r for r in _last_tries(ladder.rungs) if not r.kept and r.state not in shown_apart]
     if refused:
         lines += ["", "  not kept:"]
         for rung in refused:
@@ -111,6 +111,12 @@ def render_ladder(ladder: Ladder, output: str) -> str:
     applied = f"holds these settings; `hotlap run {settings}COMMAND` applies them"
     lines += ["", f"  {output} {applied if ladder.levers else 'holds no lever'}"]
     return "\n".join(lines)
+
+
+def _last_tries(rungs: Sequence[Rung]) -> list[Rung]:
+    """Where a lever was measured and tried again later, what came of it then; endings all stay."""
+    last = {(rung.lever, rung.value): i for i, rung in enumerate(rungs)}
+    return [r for i, r in enumerate(rungs) if r.state != "ok" or i == last[r.lever, r.value]]
 
 
 def _result(ladder: Ladder) -> list[str]:

@@ -28,6 +28,8 @@ N_WARMUP = 12
 """Steps at the start of a trial that no figure counts: compilers and caches settle in them."""
 
 Settings = Mapping[str, str]
+Key = tuple[tuple[str, str], ...]
+"""Settings, in an order of their own."""
 Make = Callable[[Settings, int, int, int, float], Trial]
 """Runs a trial: levers, seed, measured steps, warm-up steps, time limit in seconds."""
 Score = Callable[[Trial], float | None]
@@ -51,8 +53,8 @@ class Bench:
     fixed_steps: bool = False
     on_start: Callable[[Settings], None] = lambda settings: None
     began: float = field(default_factory=time.monotonic)
-    trials: dict[tuple[tuple[str, str], ...], list[Trial]] = field(default_factory=dict)
-    on_file: dict[tuple[tuple[str, str], ...], list[Trial]] = field(default_factory=dict)
+    trials: dict[Key, list[Trial]] = field(default_factory=dict)
+    on_file: dict[Key, list[Trial]] = field(default_factory=dict)
     n_resumed: int = 0
 
     def load(self) -> None:
@@ -148,7 +150,7 @@ class Bench:
         return Between.of(groups)
 
 
-def key_of(settings: Settings) -> tuple[tuple[str, str], ...]:
+def key_of(settings: Settings) -> Key:
     """Settings as a key, whatever their order."""
     return tuple(sorted(settings.items()))
 

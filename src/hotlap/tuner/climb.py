@@ -25,19 +25,17 @@ from hotlap.errors import UsageError
 from hotlap.levers.common import noise
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
-from hotlap.tuner.bench import RECENT, Bench, key_of, memory_of, rate
+from hotlap.tuner.bench import RECENT, Bench, Key, key_of, memory_of, rate
 from hotlap.tuner.bottleneck import Bottleneck, bottleneck
 from hotlap.tuner.forecast import Forecast, without
 from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import PROMISING, Candidate
 from hotlap.tuner.rungs import signed, signed_inverse, untried
+from hotlap.tuner.second_chance import SecondChances, Unseen
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
 """What is to be tried, the most promising first, given the best settings and a trial of them."""
-
-Key = tuple[tuple[str, str], ...]
-"""A candidate, by its settings."""
 
 WORTH_A_SECOND_LOOK = 1.005
 """A gain below this is not measured again."""
@@ -47,8 +45,6 @@ UNSTEADY = 1.5
 """Two runs of the same command that differ by this factor are worth a note."""
 BEYOND_DRIFT = 2.0
 """A gain of at least this factor is none of the machine's."""
-NEAR = 1.03
-"""A gain inside the noise that is worth another look at the end."""
 MOST_LOOKS = 4
 """Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
@@ -76,12 +72,7 @@ class Climb:
     _order: Order = lambda kept, trial: ()
     _considered: set[Key] = field(default_factory=set)
     """Candidates whose turn has come."""
-    _hidden: dict[Key, tuple[dict[str, str], Bottleneck | None]] = field(default_factory=dict)
-    """Those whose gain was not seen: the best at that time, and what its step waited for; None
-    where the lever itself had it wait for something else."""
-    _missed: dict[Key, tuple[Mapping[str, str], float] | None] = field(default_factory=dict)
-    """Those that promised much and were not kept: the best at that time, and the gain that was
-    seen; None once they were tried again."""
+    _chances: SecondChances = field(default_factory=SecondChances)
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
@@ -132,11 +123,11 @@ class Climb:
         while True:
             candidates = order(self.best, self._best_trial)
             one = next((c for c in candidates if self._is_next(c)), None)
-            one = one or self._missed_before(candidates)
+            one = one or self._last_chance(candidates)
             if one is None:
                 break
             key = key_of(one.settings)
-            self._hidden.pop(key, None)
+            self._chances.take(key)
             if self.bench.time_left() > self._forecast.try_s(one, self.best):
                 self._try(one)
             else:
@@ -168,26 +159,23 @@ class Climb:
             return False
         if key not in self._considered:
             return True
-        if key not in self._hidden or candidate.promise < PROMISING:
-            return False
-        best, waited_for = self._hidden[key]
-        return best != self.best and waited_for != bottleneck(self._best_trial)
+        # What a step waits for has to do with its time alone.
+        is_promising = candidate.promise >= PROMISING and self.bench.score is rate
+        return is_promising and self._chances.is_due(key, self.best, self._waits_for)
 
-    def _missed_before(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """What promised much and was not kept, once more: it came near, or the step is another now.
+    def _last_chance(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """What promised much and was not kept, in time that nothing else needs.
 
-        Only in time that nothing else needs: each contribution is to be measured.
+        Each contribution is to be measured.
         """
         for one in candidates:
-            key = key_of(one.settings)
-            missed = self._missed.get(key)
-            if missed is None or one.not_tried or one.settings.items() <= self.best.items():
+            if one.not_tried or one.settings.items() <= self.best.items():
                 continue
-            best, gain = missed
-            is_worth_it = gain > NEAR or best != self.best
-            proven_s = self._forecast.try_s(replace(one, promise=0.0), self.best)
-            if is_worth_it and self.bench.time_left() > proven_s:
-                self._missed[key] = None
+            key = key_of(one.settings)
+            is_due = one.promise >= PROMISING and self._chances.is_due_at_the_end(key, self.best)
+            proven = replace(one, promise=0.0)
+            if is_due and self.bench.time_left() > self._forecast.try_s(proven, self.best):
+                self._chances.take_last(key)
                 return one
         return None
 
@@ -245,38 +233,37 @@ class Climb:
             self._last_gain = (self.best, gain)
             self._keep(lever, settings)
         self._add(replace(rung, kept=kept))
-        is_open = state == "ok" and not kept and gain.high > 1.0
-        if is_open and candidate.promise >= PROMISING:
-            self._missed.setdefault(key_of(candidate.settings), (self.best, gain.value))
-        if state == "ok" and not kept and not is_together and self.bench.score is rate:
-            self._look_behind(candidate, settings, trial, gain)
+        if state != "ok" or kept or is_together:
+            return
+        is_moved = self._moves_bottleneck(trial) and gain.high > HARMFUL
+        if is_moved or gain.high > 1.0:
+            unseen = Unseen(self.best, None if is_moved else self._waits_for, gain)
+            self._chances.remember(key_of(candidate.settings), unseen)
+        if is_moved and candidate.promise >= PROMISING and self.bench.score is rate:
+            self._try_with_another(settings, trial)
 
-    def _look_behind(
-        self, candidate: Candidate, settings: dict[str, str], trial: Trial, gain: Interval
-    ) -> None:
-        """Remember a lever whose gain may be hidden, and try it with what would show it.
+    def _try_with_another(self, settings: dict[str, str], trial: Trial) -> None:
+        """Try settings whose gain may be hidden with what would show it.
 
         Half the kernel time gains nothing where launching them takes as long; then the step waits
         for its host, and what helps there promises more than it did before.
         """
-        is_moved = self._moves_bottleneck(trial) and gain.high > HARMFUL
-        if is_moved or gain.high > 1.0:
-            waits_for = None if is_moved else bottleneck(self._best_trial)
-            self._hidden[key_of(candidate.settings)] = (self.best, waits_for)
-        if not is_moved or candidate.promise < PROMISING:
-            return
         for one in self._order(settings, trial):
             is_apart = {*one.settings, *one.lever.instead_of}.isdisjoint(settings)
             key = key_of(one.settings)
-            is_open = key not in self._considered or key in self._hidden
+            is_open = key not in self._considered or self._chances.has(key)
             if is_apart and is_open and not one.not_tried and one.promise >= PROMISING:
                 if self.bench.time_left() > self._forecast.try_s(one, self.best):
                     both = {**settings, **one.settings}
                     self._decide(one, both, self.bench.measure(both), is_together=True)
                 return
 
+    @property
+    def _waits_for(self) -> Bottleneck:
+        return bottleneck(self._best_trial)
+
     def _moves_bottleneck(self, trial: Trial) -> bool:
-        return bottleneck(trial) != bottleneck(self._best_trial)
+        return bottleneck(trial) != self._waits_for
 
     def _is_open(self, candidate: Candidate, gain: Interval, n_looks: int) -> bool:
         """Whether the best is to be measured again, and the candidate if that does not settle it.
@@ -351,11 +338,13 @@ class Climb:
         return ratio(new, old, bench.between())
 
     def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
-        with_others = self._with_others(settings, lever)
+        what = f"{signed(gain)}{self._with_others(settings, lever)}"
+        value = settings[lever.name]
+        if any(r.gain and (r.lever, r.value) == (lever.name, value) for r in self.rungs):
+            what += ", tried again"
         if kept:
-            return f"{signed(gain)}{with_others}"
-        why = "slower" if gain.high < 1.0 else "inside the noise"
-        return f"{signed(gain)}{with_others}: {why}"
+            return what
+        return f"{what}: {'slower' if gain.high < 1.0 else 'inside the noise'}"
 
     def _with_others(self, settings: Mapping[str, str], lever: Lever) -> str:
         together = sorted(set(settings) - set(self.best) - {lever.name})

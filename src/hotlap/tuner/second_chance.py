@@ -1,0 +1,66 @@
+"""Levers that may pay though it was not seen: how things were when they were tried, and when to
+try them again.
+
+At once, when the step waits for something else than it did then: what was in the way is gone.
+At the end, once and if there is time, when a lever came near or the best is another by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hotlap.tuner.bench import Key, Settings
+from hotlap.tuner.bottleneck import Bottleneck
+from hotlap.tuner.noise import Interval
+
+NEAR = 1.03
+"""A gain inside the noise that is worth another look at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """One lever that was not kept."""
+
+    best: Mapping[str, str]
+    """On top of which it was tried."""
+    waited_for: Bottleneck | None
+    """What a step of these waited for; None where the lever had it wait for something else."""
+    gain: Interval
+
+
+@dataclass(slots=True)
+class SecondChances:
+    """Those that were not kept, by their settings."""
+
+    _unseen: dict[Key, Unseen] = field(default_factory=dict)
+    _had_their_last: set[Key] = field(default_factory=set)
+
+    def remember(self, key: Key, unseen: Unseen) -> None:
+        """That it was not kept."""
+        self._unseen[key] = unseen
+
+    def take(self, key: Key) -> None:
+        """It gets its chance now; it has another only if it is remembered again."""
+        self._unseen.pop(key, None)
+
+    def take_last(self, key: Key) -> None:
+        """As `take`, and it gets no other at the end."""
+        self._had_their_last.add(key)
+        self.take(key)
+
+    def has(self, key: Key) -> bool:
+        """Whether it was tried and its worth is still open."""
+        return key in self._unseen
+
+    def is_due(self, key: Key, best: Settings, waits_for: Bottleneck) -> bool:
+        """Whether what may have hidden its gain is not there any more."""
+        one = self._unseen.get(key)
+        return one is not None and one.best != best and one.waited_for != waits_for
+
+    def is_due_at_the_end(self, key: Key, best: Settings) -> bool:
+        """Whether it came near, or the best is another now."""
+        one = self._unseen.get(key)
+        if one is None or key in self._had_their_last or one.gain.high <= 1.0:
+            return False
+        return one.gain.value > NEAR or one.best != best
