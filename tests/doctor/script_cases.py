@@ -122,6 +122,7 @@ OVERFLOWING = {
 }
 INF, ONE = 'FACTORS = (1.0, float("inf"))', "FACTORS = (1.0, 1.0)"
 FEW_SAMPLES = {"randn(1024, 64)": "randn(256, 64)", "randint(8, (1024,))": "randint(8, (256,))"}
+MADE_ANEW = {LOOP: f"{LOOP}    loader = DataLoader(data, 64, shuffle=True, num_workers=2)\n"}
 UNEVEN = {
     "randn(1024, 64)": "randn(1000, 64)",
     "randint(8, (1024,))": "randint(8, (1000,))",
@@ -219,6 +220,13 @@ DATA = (
         "plain",
         {**FEW_SAMPLES, **workers(2, stay=False)},
         {**FEW_SAMPLES, **workers(2)},
+    ),
+    Pair(
+        "workers_restart",
+        "plain",
+        {**FEW_SAMPLES, **MADE_ANEW},
+        # Starts before the measured steps: these wait for no data, so that nothing is to be had.
+        twin_told={"habits.calls": (("iter(loader)", 2, 5.0),)},
     ),
     Pair("many_files", "plain", {**FILES, **workers(2)}, {**BRISK, **workers(2)}),
     Pair(

@@ -35,7 +35,7 @@ def test_a_loop_of_this_style_trains_the_same(
     runs: RunCache, tmp_path: Path, style: str, command: Command
 ) -> None:
     plain = runs(command)
-    orders = Orders(LEVERS, fingerprint=True).to_environment()
+    orders = Orders(LEVERS, is_trial=True).to_environment()
     result = run_hotlap(*command.words, folder=tmp_path, options=("--quiet",), env=orders)
     assert result.code == 0, result.stderr.decode()
     assert result.n_steps == plain.n_steps

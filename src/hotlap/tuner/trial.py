@@ -125,7 +125,7 @@ def _words(plan: TrialPlan, request: TrialRequest, runs_dir: Path) -> list[str]:
 def _environment(
     plan: TrialPlan, request: TrialRequest, workload: Workload, name: str
 ) -> dict[str, str]:
-    orders = Orders(dict(request.levers), request.seed, plan.lever_files, fingerprint=True)
+    orders = Orders(dict(request.levers), request.seed, plan.lever_files, is_trial=True)
     return {
         **os.environ,
         **{k: v for k, v in OFFLINE.items() if os.environ.get(k) != "disabled"},

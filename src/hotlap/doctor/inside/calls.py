@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import copy
+import functools
 import gc
 from typing import Any
+from weakref import WeakSet
 
 from hotlap.doctor.inside.watch import Watch
 
@@ -24,7 +26,7 @@ def install(watch: Watch) -> None:
     watch.timed(torch, "as_tensor", "torch.as_tensor", _is_of_arrays)
     watch.timed(torch.optim.Optimizer, "zero_grad", "zero_grad", _keeps_gradients)
     watch.timed(torch.nn.Module, "zero_grad", "zero_grad", _keeps_gradients)
-    watch.timed(torch.utils.data.DataLoader, "__iter__", "iter(loader)", _starts_workers)
+    watch_starts(watch, torch.utils.data.DataLoader)
     watch.timed(torch.cuda, "empty_cache", "torch.cuda.empty_cache")
     if torch.version.cuda or torch.version.hip:
         watch.timed(torch.cuda, "synchronize", "torch.cuda.synchronize")
@@ -45,8 +47,24 @@ def _keeps_gradients(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return (args[1] if len(args) > 1 else kwargs.get("set_to_none", True)) is False
 
 
-def _starts_workers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return bool(args[0].num_workers) and not args[0].persistent_workers
+def watch_starts(watch: Watch, loader_class: Any) -> None:
+    """Time the starts of workers, those of a loader that had some before apart from its first."""
+    seen: WeakSet[Any] = WeakSet()
+    original = loader_class.__iter__
+
+    @functools.wraps(original)
+    def start(loader: Any) -> Any:
+        iterator = original(loader)
+        watch.try_to(seen.add, loader)
+        return iterator
+
+    def label(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        if not args[0].num_workers or args[0].persistent_workers:
+            return None
+        return "iter(loader)" if args[0] in seen else "iter(new loader)"
+
+    loader_class.__iter__ = start
+    watch.timed(loader_class, "__iter__", label)
 
 
 def _is_on_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -74,9 +74,16 @@ class Watch:
     # Calls by line ----------------------------------------------------------------------------
 
     def timed(
-        self, owner: Any, name: str, label: str, is_meant: Callable[..., bool] | None = None
+        self,
+        owner: Any,
+        name: str,
+        label: str | Callable[..., str | None],
+        is_meant: Callable[..., bool] | None = None,
     ) -> None:
-        """Count calls of a function, with the time they take; those alone that are meant."""
+        """Count calls of a function, with the time they take; those alone that are meant.
+
+        Calls of several kinds have their label given by their arguments, none where not meant.
+        """
         original = getattr(owner, name)
         is_tracing = self.torch.compiler.is_dynamo_compiling
 
@@ -86,13 +93,16 @@ class Watch:
                 return original(*args, **kwargs)
             if is_meant is not None and not self.try_to(is_meant, args, kwargs):
                 return original(*args, **kwargs)
+            kind = label if isinstance(label, str) else self.try_to(label, args, kwargs)
+            if kind is None:
+                return original(*args, **kwargs)
             self._busy = True
             began = time.perf_counter_ns()
             try:
                 return original(*args, **kwargs)
             finally:
                 self._busy = False
-                self.try_to(self.count, label, time.perf_counter_ns() - began)
+                self.try_to(self.count, kind, time.perf_counter_ns() - began)
 
         setattr(owner, name, call)
 

@@ -23,7 +23,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     n_workers = max((one.facts.get("num_workers") or 0 for one in workload.loaders), default=0)
     n_cpus = workload.n_cpus // (len(training.run.ranks) or 1)
     n_samples = (training.samples_per_step or 0) * training.habits.n_steps
-    starts = training.share_of(training.calls("iter(loader)"))
+    starts = training.share_of(training.calls("iter(loader)", "iter(new loader)"))
     if not n_workers or not n_cpus <= n_workers <= limits.most_workers_per_cpu * n_cpus:
         return
     if share - starts < limits.least_starved_share:

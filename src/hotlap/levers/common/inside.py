@@ -36,9 +36,9 @@ class Orders:
     """Seed torch, random and numpy before the script does, if it does."""
     lever_files: tuple[str, ...] = ()
     """Python files with further levers."""
-    fingerprint: bool = False
-    """Whether gradients and parameters of the first steps are reported, and files that are written
-    outside the folder."""
+    is_trial: bool = False
+    """Whether it is to be judged: gradients and parameters of the first steps are reported, and
+    files that are written outside its folder."""
 
     VARIABLE = "HOTLAP_LEVERS"
 
@@ -48,7 +48,7 @@ class Orders:
             "levers": self.levers,
             "seed": self.seed,
             "lever_files": list(self.lever_files),
-            "fingerprint": self.fingerprint,
+            "is_trial": self.is_trial,
         }
         return {Orders.VARIABLE: json.dumps(document), "HOTLAP_INSTALL": MODULE}
 
@@ -73,7 +73,7 @@ def install(torch: Any, session: Any) -> Process:
     for lever in (NOISE, *find_levers(orders.lever_files)):
         if lever.name in orders.levers:
             process.apply(lever, orders.levers[lever.name])
-    if orders.fingerprint:  # behind the levers' own hooks: gradients as the optimizer gets them
+    if orders.is_trial:  # behind the levers' own hooks: gradients as the optimizer gets them
         session.on_training_call = Fingerprints(torch, report).see_input
         watch_writes(torch, lambda path: report(seen="write", facts={"path": path}))
     return process
