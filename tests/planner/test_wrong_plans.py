@@ -53,6 +53,7 @@ def sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             f"--layers 12 --hidden 768 --heads 12 --vocab 50257 {STEP} {GPUS}",
             "--ffn is not given",
         ),
+        (f"--layers 12 {STEP} {GPUS}", "--hidden, --heads, --ffn and --vocab are not given"),
         (f"{SIZES} --kv-heads 5 {STEP} {GPUS}", "they have to divide heads, 12"),
         (f"{SIZES} --experts 2 --experts-per-token 3 {STEP} {GPUS}", "there are 2 experts"),
         (f"{SIZES} --batch 64 --precision bf16 --optimizer adamw {GPUS}", "--seq is not given"),

@@ -85,8 +85,8 @@ def _refuse_what_is_for_factories(arguments: argparse.Namespace) -> None:
 
 
 def _sizes(arguments: argparse.Namespace) -> TransformerSizes:
-    for name in (*SIZES, *(["experts-per-token"] if arguments.experts else [])):
-        needed(arguments, name)
+    for_experts = ["experts-per-token"] if arguments.experts else []
+    check_given(arguments, *SIZES, "seq", *for_experts)
     return TransformerSizes(
         arguments.layers,
         arguments.hidden,
