@@ -701,6 +701,18 @@ def test_model_call(old: str, text: str, new: str | None) -> None:
     assert edited(HEAD + plain(old), call(text)) == (new and HEAD + plain(new))
 
 
+def test_both_edits_of_a_ddp() -> None:
+    imported = "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+    old = f"import torch\n{imported}model = DDP(net or other, [rank])  #1\n"
+    to = "(net or other).to(memory_format=torch.channels_last)"
+    new = f"import torch\n{imported}model = DDP({to}, [rank], bucket_cap_mb=50)\n"
+    kind = "DistributedDataParallel"
+    last: Callable[..., Edit] = lambda *sites: wrap_call(sites[0], LAST, kind)  # noqa: E731
+    assert edited(old, last, arguments(kind, bucket_cap_mb="50")) == new
+    several = "model, other = DistributedDataParallel(a), DistributedDataParallel(b)  #1\n"
+    assert edited(several, last) is None
+
+
 BLOCKS = {
     "two statements": (
         """
@@ -945,6 +957,9 @@ WORDS = {
     "a(); b() where torch is imported": insert_after_import(None, "a()\nb()"),
     "run(model, inputs, ...) where the model is called": wrap_call(
         None, "run({function}, {first}{rest})"
+    ),
+    "DDP(model.to(), ...) where the DDP is made": wrap_call(
+        None, "{function}({first}.to(){rest})", "DDP"
     ),
     "with a(): from where the model is called to where the backward is": wrap_block(
         None, None, "with a():"

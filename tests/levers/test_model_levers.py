@@ -342,8 +342,12 @@ def test_edits_name_the_lines_of_the_script() -> None:
 
 
 def test_an_edit_does_not_reorder_weights_behind_the_back_of_ddp() -> None:
+    made = Site("train.py", 5)
+    in_ddp = workload({"is_ddp": True}, ddps=(Seen(made, {}),))
+    reorder, _ = channels_last.LEVER.edit("on", in_ddp)
+    assert (reorder.site, reorder.called) == (made, "DistributedDataParallel")
     reorder, _ = channels_last.LEVER.edit("on", workload({"is_ddp": True}))
-    assert reorder.site is None
+    assert reorder.site is None  # a library of the user's makes it
     reorder, _ = channels_last.LEVER.edit("on", workload({"is_ddp": False}))
     assert reorder.site == OPTIMIZER_SITE
 

@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 from running import Command, RunCache, run_hotlap
 
+from hotlap.levers import channels_last, ddp
+from hotlap.levers.common.edits import unified_diff
 from hotlap.levers.common.inside import Orders
-from hotlap.levers.common.workload import read_events
+from hotlap.levers.common.workload import read_events, workload_from
 
 LEVERS = {"workers": "1", "channels_last": "on", "fused_optimizer": "on", "gc_pauses": "freeze"}
 RANKS = ("torchrun", "--standalone", "--nproc_per_node", "2", "ddp.py")
+DDP_EDITS = (
+    (ddp.LEVER, "bucket_view", "gradient_as_bucket_view=True"),
+    (channels_last.LEVER, "on", ".to(memory_format=torch.channels_last)"),
+)
 STYLES = {
     "plain": Command(("plain.py",)),
     "loader": Command(("loader.py",)),
@@ -46,3 +52,7 @@ def test_a_loop_of_this_style_trains_the_same(
     assert events.failed == {}
     assert "gc_pauses" in events.done
     assert events.fingerprints
+    workload = workload_from(events, {}, 2, 2, ())
+    assert bool(workload.ddps) is style.startswith("ddp")
+    for lever, value, new in DDP_EDITS if workload.ddps else ():
+        assert new in unified_diff(lever.edit(value, workload))

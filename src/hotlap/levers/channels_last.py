@@ -101,17 +101,20 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The model before the optimizer is made, the images where the model is called."""
+    """The model before the optimizer is made, the images where the model is called.
+
+    In DistributedDataParallel, buckets have the order that weights had before: there it is earlier.
+    """
     model = workload.models[0].site if workload.models else None
     optimizer = workload.optimizers[0].site if workload.optimizers else None
-    last = "to(memory_format=torch.channels_last)"
-    reorder = insert_before(optimizer, "{model}." + last, model=model)
+    first_in_order = "{function}({first}.to(memory_format=torch.channels_last){rest})"
+    images = wrap_call(model, first_in_order)
     if any(one.facts.get("is_ddp") for one in workload.models):
-        reorder = insert_before(None, f"model.{last}  # before it goes into its DDP")
-    return (
-        reorder,
-        wrap_call(model, "{function}({first}." + last + "{rest})"),
-    )
+        sites = [one.site for one in workload.ddps] or [None]
+        kind = "DistributedDataParallel"
+        return (*(wrap_call(site, first_in_order, kind) for site in sites), images)
+    reorder = "{model}.to(memory_format=torch.channels_last)"
+    return insert_before(optimizer, reorder, model=model), images
 
 
 LEVER = Lever(

@@ -87,7 +87,9 @@ def applies(workload: Workload) -> Decision:
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """The argument, where DistributedDataParallel is made."""
     name, wanted = _argument(value)
-    return (change_arguments(None, "DistributedDataParallel", **{name: str(wanted)}),)
+    sites = [one.site for one in workload.ddps] or [None]
+    kind = "DistributedDataParallel"
+    return tuple(change_arguments(site, kind, **{name: str(wanted)}) for site in sites)
 
 
 LEVER = Lever(

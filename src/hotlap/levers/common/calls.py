@@ -1,4 +1,4 @@
-"""New arguments of a call, and the model's call made in another way, as changes of the text."""
+"""New arguments of a call, and a call made in another way, as changes of the text."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ POSITIONS = {
     "DataLoader": (
         *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers"),
         *("collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn"),
+    ),
+    "DistributedDataParallel": (
+        *("module", "device_ids", "output_device", "dim", "broadcast_buffers"),
     ),
     "set_detect_anomaly": ("mode", "check_nan"),
 }
@@ -125,11 +128,21 @@ def model_call(source: Source, line: int) -> ast.Call:
     return call
 
 
+def call_meant(source: Source, line: int, edit: Edit) -> ast.Call:
+    """The call on a line that an edit is about: of what it names, or of the model."""
+    if not edit.called:
+        return model_call(source, line)
+    calls = source.calls_of(line, edit.called)
+    if len(calls) != 1:
+        raise DoesNotFit
+    return calls[0]
+
+
 def call_changes(source: Source, edits: Iterable[tuple[int, Edit]]) -> list[Change]:
     """Edits of one call are put together."""
     by_call: dict[ast.Call, list[str]] = {}
     for line, edit in edits:
-        by_call.setdefault(model_call(source, line), []).append(edit.text)
+        by_call.setdefault(call_meant(source, line, edit), []).append(edit.text)
     return [_call_change(source, call, templates) for call, templates in by_call.items()]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hotlap.levers.common.calls import POSITIONS, filled, model_call, new_call
+from hotlap.levers.common.calls import POSITIONS, call_meant, filled, new_call
 from hotlap.levers.common.rewrite import block, import_line, named, rewritten, with_all_that_fit
 from hotlap.levers.common.source import Source, first_line, parse, split_lines
 from hotlap.levers.common.workload import Site
@@ -40,6 +40,8 @@ class Edit:
     other_site: Site | None = None
     """For 'before': the line that calls the model, whose name stands for {model}. For 'block': the
     first line behind the block."""
+    called: str = ""
+    """For 'call': the name of what is called; the model where it is empty."""
 
 
 def change_arguments(site: Site | None, call: str, **arguments: str) -> Edit:
@@ -57,9 +59,12 @@ def insert_after_import(site: Site | None, text: str) -> Edit:
     return Edit("import", site, text)
 
 
-def wrap_call(site: Site | None, text: str) -> Edit:
-    """Replace the call on this line: {function}, {first} (argument) and {rest} come from it."""
-    return Edit("call", site, text)
+def wrap_call(site: Site | None, text: str, called: str = "") -> Edit:
+    """Replace the model's call on this line, or that of what is named.
+
+    {function}, {first} (argument) and {rest} come from it.
+    """
+    return Edit("call", site, text, called=called)
 
 
 def wrap_block(start: Site | None, end: Site | None, text: str) -> Edit:
@@ -144,6 +149,9 @@ def _in_general(edit: Edit) -> str:
     if edit.kind == "import":
         return f"{text} where torch is imported"
     if edit.kind == "call":
+        if edit.called:
+            new = filled(text, function=edit.called, first="model", rest=", ...")
+            return f"{new} where the {edit.called} is made"
         new = filled(text, function="model", first="inputs", rest=", ...")
         return f"{new} where the model is called"
     return f"{text} from where the model is called to where the backward is"
@@ -160,7 +168,7 @@ def _in_particular(source: Source, edit: Edit, line: int) -> str:
     if edit.kind == "import":
         return f"{max(1, import_line(source, line))}  {_one_line(edit.text)} behind this line"
     if edit.kind == "call":
-        call = model_call(source, line)
+        call = call_meant(source, line, edit)
         return f"{line}  {ast.unparse(parse(new_call(source, call, [edit.text])))}"
     _, wrapped = block(source, edit)
     last = wrapped[-1].end_lineno or line

@@ -154,13 +154,14 @@ class Process:
     # How it is done ---------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Put in what sees models, loaders and optimizers being made. Done once, before levers."""
+        """Put in what sees models, loaders and others being made. Done once, before levers."""
         self._session.new_module = self._meet_model
         loader_class = self._torch.utils.data.DataLoader
         self._see_constructor(loader_class, self._on_loader, self._describe_loader)
         for kind in vars(self._torch.optim).values():
             if _is_an_optimizer(kind, self._torch.optim.Optimizer):
                 self._see_constructor(kind, self._on_optimizer, self._describe_optimizer)
+        self._see_ddp(self._torch.nn.parallel.DistributedDataParallel)
         self.first_call(self._torch.Tensor, "backward", self._see_backward)
         self.first_call(self._torch.amp.GradScaler, "__init__", self._see_scaler)
         self._see_anomaly_detection()
@@ -214,6 +215,16 @@ class Process:
                 self._in_constructor = False
 
         kind.__init__ = constructor  # type: ignore[misc]
+
+    def _see_ddp(self, kind: Any) -> None:
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def constructor(self_: Any, *args: Any, **kwargs: Any) -> None:
+            self._report_seen("ddp", {})
+            original(self_, *args, **kwargs)
+
+        kind.__init__ = constructor
 
     def _describe_loader(self, arguments: dict[str, Any]) -> dict[str, Any]:
         dataset = arguments.get("dataset")

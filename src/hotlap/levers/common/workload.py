@@ -56,6 +56,8 @@ class Workload:
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
     linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
     is_channels_last, in_autocast, and those of `blocks.py`."""
+    ddps: tuple[Seen, ...] = ()
+    """Where a DistributedDataParallel is made."""
     backwards: tuple[Seen, ...] = ()
     """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model."""
     anomalies: tuple[Seen, ...] = ()
@@ -160,6 +162,7 @@ def workload_from(
         loaders=tuple(by_kind.get("loader", ())),
         optimizers=tuple(by_kind.get("optimizer", ())),
         models=tuple(by_kind.get("model", ())),
+        ddps=tuple(by_kind.get("ddp", ())),
         backwards=tuple(by_kind.get("backward", ())),
         anomalies=tuple(by_kind.get("anomaly", ())),
         uses_scaler="scaler" in by_kind,
