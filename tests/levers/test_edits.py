@@ -21,6 +21,7 @@ from hotlap.levers.common.edits import (
     insert_before,
     read_source,
     set_environment,
+    tell,
     unified_diff,
     wrap_block,
     wrap_call,
@@ -951,8 +952,11 @@ WORDS = {
     "train.py:2  DataLoader(..., num_workers=2) where the DataLoader is made": ALL[13],
     "model.compile() where the model is ready": insert_before(None, "{model}.compile()"),
     "gc.freeze() where the training is about to begin": insert_before(None, "gc.freeze()"),
-    "# copy the next batch on a stream of its own": insert_before(
-        None, "# copy the next batch on a stream of its own"
+    "copy the next batch on a stream of its own": tell(
+        None, "copy the next batch on a stream of its own"
+    ),
+    "train.py:15  scaler.scale(loss).backward() in place of it": tell(
+        MODEL, "scaler.scale(loss).backward() in place of it"
     ),
     "a(); b() where torch is imported": insert_after_import(None, "a()\nb()"),
     "run(model, inputs, ...) where the model is called": wrap_call(
@@ -963,9 +967,6 @@ WORDS = {
     ),
     "with a(): from where the model is called to where the backward is": wrap_block(
         None, None, "with a():"
-    ),
-    "scaler.step(optimizer)  # for optimizer.step()": wrap_call(
-        None, "scaler.step(optimizer)  # for optimizer.step()"
     ),
 }
 

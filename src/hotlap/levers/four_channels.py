@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotlap.levers.common.edits import Edit, wrap_call
+from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
@@ -59,10 +59,10 @@ def _takes_rgb(inputs: Any) -> bool:
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Told only: where the first convolution is made cannot be seen from outside."""
     text = (
-        "torch.nn.functional.pad(images, (0, 0, 0, 0, 0, 1))  # in forward, and the same of the "
+        "torch.nn.functional.pad(images, (0, 0, 0, 0, 0, 1)) in forward, and the same of the "
         "first convolution's weight, or a first convolution of 4 input channels"
     )
-    return (wrap_call(None, text),)
+    return (tell(None, text),)
 
 
 LEVER = Lever(

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hotlap.levers.common.autocast import autocast_calls, best_with, in_fp32
-from hotlap.levers.common.edits import Edit, insert_before, wrap_block, wrap_call
+from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process
@@ -166,8 +166,9 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     return (
         insert_before(optimizer, f"scaler = torch.amp.GradScaler(init_scale={FIRST_SCALE})"),
         wrap_block(start, end, 'with torch.autocast("cuda", dtype=torch.float16):'),
-        wrap_call(None, "scaler.scale(loss).backward()  # for loss.backward()"),
-        wrap_call(None, "scaler.step(optimizer); scaler.update()  # for optimizer.step()"),
+        tell(end, "scaler.scale(loss).backward() in place of loss.backward()"),
+        tell(None, "scaler.unscale_(optimizer) before gradients are clipped, if they are"),
+        tell(None, "scaler.step(optimizer); scaler.update() in place of optimizer.step()"),
     )
 
 

@@ -136,8 +136,8 @@ def describe(edit: Edit, read: Read = read_source) -> str:
 def _in_general(edit: Edit) -> str:
     """An edit whose place is not known: what to write, and where."""
     text = _one_line(edit.text)
-    if edit.kind == "told" or "#" in text:
-        return text  # it says itself what it is for
+    if edit.kind == "told":
+        return text  # it says itself where it goes
     if edit.kind == "arguments":
         is_made = edit.text[0].isupper()
         where = f"the {edit.text} is made" if is_made else "it is called"
