@@ -1,30 +1,40 @@
 """A model whose calls are replayed trains as the model itself does, to the last bit.
 
-There is no GPU here: what stands in for a recording runs the recorded function again, into the
-memory of the first time. Which calls are watched, recorded, replayed or left alone, what is copied
+There is no GPU here: what stands in for a CUDA graph does the operations of the first time again,
+in their memory (tape.py). Which calls are watched, recorded, replayed or left alone, what is copied
 and where gradients go is the lever's own; CUDA graphs themselves are in tests/gpu.
 """
 
 from __future__ import annotations
 
 import copy
+import gc
+import math
+import pickle
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from lever_runs import a_workload
+from tape import record_on_tape
 from torch import Tensor, nn
+from torch.distributions import Normal
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from hotlap.levers import cuda_graphs
-from hotlap.levers.common.graphed import MOST_WATCHED, GraphedModel
+from hotlap.levers.common import graphed
+from hotlap.levers.common.graphed import MOST_RECOMPUTED, MOST_WATCHED, GraphedModel
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.unchanged import Settings
 from hotlap.levers.common.workload import Seen
 
+CANNOT = "it cannot be recorded"
 N_STEPS = 10
 N_FEATURES = 6
 
@@ -42,24 +52,13 @@ class Graphed:
         model._compiled_call_impl = self.graphed
 
     def _record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        before = copy.deepcopy(list(self.model.buffers())), torch.get_rng_state()
-        first = function()
-        for buffer, value in zip(self.model.buffers(), before[0], strict=True):
-            buffer.data.copy_(value)  # unseen by autograd, as what is recorded is not run
-        torch.set_rng_state(before[1])
+        first, replay = record_on_tape(self.model, function)
 
-        def replay() -> None:
+        def counted() -> None:
             self.n_replays += 1
-            GraphedModel.is_recording = True
-            with torch.enable_grad():
-                again = function()
-            GraphedModel.is_recording = False
-            with torch.no_grad():
-                for old, new in zip(first, again, strict=True):
-                    if old is not None:
-                        old.detach().copy_(new)
+            replay()
 
-        return first, replay
+        return first, counted
 
     @property
     def failures(self) -> list[str]:
@@ -307,9 +306,9 @@ def new_model(kind: Callable[[], nn.Module] = Net) -> nn.Module:
 def compare(loop: Loop, settings: Settings, kind: Callable[[], nn.Module] = Net) -> Graphed:
     """Both trainings, which have to be the same; what was done to the second."""
     expected = trained(loop, new_model(kind))
-    graphed = Graphed(new_model(kind), settings)
-    assert trained(loop, graphed.model) == expected
-    return graphed
+    one = Graphed(new_model(kind), settings)
+    assert trained(loop, one.model) == expected
+    return one
 
 
 @pytest.mark.parametrize("loop", REPLAYED, ids=lambda loop: loop.__name__)
@@ -348,6 +347,64 @@ def one_layer_not_training(model: Any, optimizer: Any) -> None:
     model.norm.eval()
 
 
+def one_more_layer(model: Any, optimizer: Any) -> None:
+    model.more.append(nn.Linear(8, 8))
+    optimizer.add_param_group({"params": list(model.more[-1].parameters())})
+
+
+def another_buffer(model: Any, optimizer: Any) -> None:
+    model.register_buffer("factor", torch.full((8,), 0.5))
+
+
+def another_function(model: Any, optimizer: Any) -> None:
+    model.activation = torch.tanh
+
+
+def a_number_of_numpy(model: Any, optimizer: Any) -> None:
+    model.scale = numpy.exp(-1.0)
+
+
+def a_longer_list(model: Any, optimizer: Any) -> None:
+    model.scales.append(0.5)
+
+
+def an_entry(model: Any, optimizer: Any) -> None:
+    model.options["scale"] = 0.5
+
+
+def an_attribute_less(model: Any, optimizer: Any) -> None:
+    del model.scale
+
+
+def another_tensor(model: Any, optimizer: Any) -> None:
+    model.shift = torch.ones(3)
+
+
+def another_forward(model: Any, optimizer: Any) -> None:
+    forward = model.forward
+    model.forward = lambda x: {"main": forward(x)["main"] * 0.5}
+
+
+class Adjustable(Net):
+    """Its forward goes by all kinds of things that it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.ModuleList([nn.Linear(8, 8)])
+        self.register_buffer("factor", torch.ones(8))
+        self.activation: Any = torch.relu
+        self.scale: Any = 1.0
+        self.scales, self.options = [1.0], {"scale": 1.0}
+        self.shift = torch.zeros(3)
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        hidden = self.activation(self.norm(self.first(x))) * self.factor
+        for layer in self.more:
+            hidden = self.activation(layer(hidden))
+        scale = float(getattr(self, "scale", 2.0)) * math.prod(self.scales)
+        return {"main": self.second(hidden) * scale * self.options["scale"] + self.shift}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -357,6 +414,15 @@ def one_layer_not_training(model: Any, optimizer: Any) -> None:
         another_layer,
         weights_from_a_file,
         one_layer_not_training,
+        one_more_layer,
+        another_buffer,
+        another_function,
+        a_number_of_numpy,
+        a_longer_list,
+        an_entry,
+        an_attribute_less,
+        another_tensor,
+        another_forward,
     ],
     ids=lambda change: change.__name__,
 )
@@ -369,7 +435,7 @@ def test_a_model_that_is_changed_trains_on_as_it_would(
         change(model, optimizer)
         return losses + [update(model, optimizer, step) for step in range(N_STEPS)]
 
-    one = compare(loop, settings)
+    one = compare(loop, settings, Adjustable)
     assert one.failures == []
     assert one.n_replays >= 4 * (N_STEPS - 4)  # before and after
 
@@ -429,6 +495,149 @@ class Drawing(Net):
         return super().forward(x, scale=float(torch.rand(())))
 
 
+class Noting(Net):
+    """Keeps its losses in a list, as mixtures of experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[Tensor] = []
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        result = super().forward(x)
+        self.notes.append(result["other"].pow(2).mean())
+        return result
+
+
+class CountingInADict(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {"calls": 0}
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        self.counts["calls"] += 1
+        return super().forward(x, scale=1.0 / self.counts["calls"])
+
+
+class DrawingItsOwn(Net):
+    """From a generator of numpy's, of which it holds a method alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draw = numpy.random.default_rng(0).random
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        return super().forward(x, scale=float(self.draw()))
+
+
+class Normalising(Net):
+    """Changes its input in place."""
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        return super().forward(x.sub_(x.mean(0)))
+
+
+class Hooking(Net):
+    """Has its backward note something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms: list[float] = []
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        self.norms.clear()
+        result = super().forward(x)
+        result["main"].register_hook(lambda gradient: self.norms.append(gradient.norm().item()))
+        return {**result, "main": result["main"] * 1.0}
+
+
+class Learning(Net):
+    """With a tensor that learns and is no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = torch.zeros(2).requires_grad_()
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        first, second = torch.softmax(self.mix, 0)
+        result = super().forward(x)
+        return {"main": first * result["main"] + second * result["other"]}
+
+
+class Certain(Net):
+    """Gives a distribution."""
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        result = super().forward(x)
+        return {**result, "law": Normal(result["main"], 1.0, validate_args=False)}
+
+
+def with_notes(model: Any) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(MOST_WATCHED + 5):
+        model.notes.clear()
+        optimizer.zero_grad()
+        loss = loss_of(model, step) + sum(model.notes)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def with_norms(model: Any) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(MOST_WATCHED + 5):
+        losses += [update(model, optimizer, step), *model.norms]
+        model.norms.clear()
+    return losses
+
+
+def with_what_learns_beside(model: Any) -> list[float]:
+    optimizer = torch.optim.SGD([model.mix, *model.parameters()], lr=0.1)
+    losses = [update(model, optimizer, step) for step in range(3 * N_STEPS)]
+    return losses + list(model.mix.tolist())
+
+
+def with_a_penalty(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(MOST_WATCHED + 5):
+        x, y = batch(step)
+        x.requires_grad_()
+        logits = model(x)["main"]
+        ones = torch.ones_like(logits)  # with which torch sees nothing to differentiate twice
+        (slope,) = torch.autograd.grad(logits, x, ones, create_graph=True)
+        loss = F.cross_entropy(logits, y) + slope.pow(2).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def checkpointed(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(MOST_WATCHED + 5):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(checkpoint(model, x, use_reentrant=False)["main"], y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def with_weights_of_the_moment(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(3 * N_STEPS):
+        x, y = batch(step)
+        weights = {name: one * 0.9 for name, one in model.named_parameters()}
+        logits = torch.func.functional_call(model, weights, (x,))["main"]
+        losses.append(update(model, optimizer, step))
+        optimizer.zero_grad()
+        F.cross_entropy(logits, y).backward()
+        optimizer.step()
+    return losses
+
+
 def twice_before_backward(model: nn.Module) -> list[float]:
     optimizer, losses = optimizer_of(model), []
     for step in range(MOST_WATCHED):
@@ -462,12 +671,22 @@ def exchanged_each_time(model: Any) -> list[float]:
     ("kind", "loop", "why"),
     [
         (Counting, long, "its weights or settings are exchanged all the time"),
-        (Remembering, long, "its forward sets attributes"),
+        (Remembering, long, "its weights or settings are exchanged all the time"),
         (Skipping, long, "its forward draws random numbers on the host"),
         (Drawing, long, "its forward draws random numbers on the host"),
         (Listing, long, "it is called with more than plain values and tensors on its GPU"),
         (Net, twice_before_backward, "its backward does not come before its next call"),
         (Net, exchanged_each_time, "its weights or settings are exchanged all the time"),
+        (Noting, with_notes, "its forward changes what its parts hold"),
+        (CountingInADict, long, "its weights or settings are exchanged all the time"),
+        (DrawingItsOwn, long, "its weights or settings are exchanged all the time"),
+        (Normalising, long, "its forward changes its inputs"),
+        (Hooking, with_norms, "its backward changes what its parts hold"),
+        (Learning, with_what_learns_beside, "its weights or settings are exchanged all the time"),
+        (Certain, plain, f"{CANNOT}: its result holds a Normal, which only Python can make"),
+        (Net, with_a_penalty, "its gradients are differentiated themselves"),
+        (Net, checkpointed, "its calls are looked into, by checkpoints or a mode of torch's"),
+        (Net, with_weights_of_the_moment, "its weights or settings are exchanged all the time"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -509,7 +728,7 @@ def test_a_failure_of_ours_leaves_the_training_as_it_is(
     def fail(*args: Any) -> Any:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(GraphedModel, "_sources", fail)
+    monkeypatch.setattr(GraphedModel, "_watch_gradients", fail)
     assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
     monkeypatch.setattr(GraphedModel, "_key_of", fail)
     assert compare(plain, settings).failures == ["ZeroDivisionError: a mistake"]
@@ -525,7 +744,8 @@ def test_a_weight_that_gets_no_gradient_any_more_is_left_out_of_updates(settings
 
     one = compare(loop, settings)
     assert one.failures == []
-    assert one.n_replays == 2 * (2 * N_STEPS - 3)
+    n_recomputed = MOST_RECOMPUTED + 1  # forward is replayed there, and backward is not
+    assert one.n_replays == 2 * (N_STEPS - 3) + n_recomputed + 2 * (N_STEPS - n_recomputed - 4)
 
 
 def test_results_whose_losses_go_back_one_by_one_add_up(settings: Settings) -> None:
@@ -671,26 +891,155 @@ def test_weights_that_are_reached_by_another_way_are_left_alone(settings: Settin
             return {"main": self.second(hidden)}
 
     one = compare(plain, settings, Hidden)
-    assert one.failures == ["it cannot be recorded: gradients do not come by way of the parameters"]
+    assert one.failures == [
+        "it cannot be recorded: gradients go to more than its parameters and inputs"
+    ]
     assert one.n_replays == 0
 
 
-def test_a_backward_after_a_later_call_is_refused_and_never_wrong(settings: Settings) -> None:
-    one = Graphed(new_model(), settings)
-    plain(one.model)
-    loss = loss_of(one.model, 1)
-    loss.backward(retain_graph=True)
-    loss_of(one.model, 2).backward()
-    with pytest.raises(RuntimeError, match="a backward came after a later call"):
+# A backward that was not recorded -----------------------------------------------------------------
+
+
+def after_a_later_call(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(2 * N_STEPS):
+        first = loss_of(model, step)
+        first.backward(retain_graph=True)
+        loss = first
+        if step % 5 == 4:
+            loss = loss_of(model, 100 + step) + first
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def of_another_result(model: nn.Module) -> list[float]:
+    optimizer, losses = optimizer_of(model), []
+    for step in range(4 * N_STEPS):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        output = model(x)
+        loss = F.cross_entropy(output["main"], y)
+        if step >= N_STEPS:  # a second loss that is switched on later
+            loss = loss + F.cross_entropy(output["other"], y)
         loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
-def test_another_result_than_before_is_refused_and_never_wrong(settings: Settings) -> None:
+@pytest.mark.parametrize("loop", [after_a_later_call, of_another_result])
+def test_another_backward_than_before_calls_the_model_again(loop: Loop, settings: Settings) -> None:
+    one = compare(loop, settings)
+    assert one.failures == []
+    assert one.n_replays > N_STEPS
+    assert one.told.count(("done", "Net is replayed, forward and backward")) <= 2
+
+
+def test_gradients_of_gradients_that_are_asked_for_later_are_right(settings: Settings) -> None:
+    """But for rounding: what goes back by both ways is added up in another order."""
+
+    def loop(model: nn.Module) -> list[float]:
+        optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+        weights = [*model.first.parameters(), *model.second.parameters()]  # type: ignore[union-attr]
+        for step in range(2 * N_STEPS):
+            loss = loss_of(model, step)
+            if step >= N_STEPS:
+                gradients = torch.autograd.grad(loss, weights, create_graph=True)
+                loss = loss + sum(one.pow(2).sum() for one in gradients)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    expected = trained(loop, new_model())
     one = Graphed(new_model(), settings)
+    losses, sums = trained(loop, one.model)
+    assert losses == pytest.approx(expected[0], rel=1e-4)
+    assert sums == pytest.approx(expected[1], rel=1e-3, abs=1e-4)
+    assert one.n_replays > N_STEPS
+
+
+class Drops(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+
+def test_a_model_that_draws_random_numbers_is_not_called_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a GPU masks are drawn there, and no generator of the host has to do with it.
+    monkeypatch.setattr(graphed, "_random_states", lambda torch: ())
+    one = Graphed(new_model(Drops), settings)
     plain(one.model)
     x, y = batch(0)
-    with pytest.raises(RuntimeError, match="a result of the model is used that was not before"):
+    with pytest.raises(RuntimeError, match="it draws random numbers; run without this lever"):
         F.cross_entropy(one.model(x)["other"], y).backward()
+
+
+def test_a_weight_with_a_hook_and_a_first_gradient_is_refused_and_never_wrong(
+    settings: Settings,
+) -> None:
+    one = Graphed(new_model(), settings)
+    with_a_hook_on_a_weight_without_gradients(one.model)
+    x, y = batch(0)
+    with pytest.raises(RuntimeError, match="a weight with a hook gets a gradient"):
+        F.cross_entropy(one.model(x)["other"], y).backward()
+
+
+# The model itself ---------------------------------------------------------------------------------
+
+
+def test_what_a_recording_reads_is_kept_for_it(settings: Settings) -> None:
+    """A graph reads memory that it does not own: a mask that its forward has made and let go."""
+
+    class Masked(Net):
+        mask: Tensor | None = None
+
+        def forward(self, x: Tensor, **options: Any) -> Any:
+            if self.mask is None or len(self.mask) != len(x):
+                self.mask = torch.ones(len(x), 1)
+            return {"main": super().forward(x)["main"] * self.mask}
+
+    one = Graphed(new_model(Masked), settings)
+    plain(one.model)
+    mask = weakref.ref(one.model.mask)  # type: ignore[arg-type]
+    with torch.no_grad():
+        one.model(batch(0, 5)[0])
+    gc.collect()
+    assert one.graphed._recordings()
+    assert mask() is not None
+
+
+def test_a_model_that_is_saved_is_the_model_alone(settings: Settings) -> None:
+    class WithAState(Net):
+        def __getstate__(self) -> dict[str, Any]:
+            return vars(self)
+
+    one = Graphed(new_model(Net), settings)
+    plain(one.model)
+    one.model.__class__.__getstate__ = WithAState.__getstate__  # type: ignore[method-assign]
+    try:
+        again = pickle.loads(pickle.dumps(one.model))
+    finally:
+        del Net.__getstate__  # type: ignore[attr-defined]
+    assert again._compiled_call_impl is None
+    assert loss_of(again, 1).item() == loss_of(one.model, 1).item()
+
+
+def test_a_model_that_is_let_go_is_freed(settings: Settings) -> None:
+    one = Graphed(new_model(), settings)
+    plain(one.model)
+    assert one.n_replays
+    model = weakref.ref(one.model)
+    del one
+    gc.collect()
+    assert model() is None
 
 
 # The lever ----------------------------------------------------------------------------------------

@@ -6,14 +6,18 @@ are the same kernels. Loss and update stay as they are. For calls with plain val
 that keep their shapes; others run as before. Costs the memory of a step that is never given back,
 and a copy of inputs, results and gradients.
 
-What Python does in `forward` is done in the first calls only. A model whose forward sets
-attributes, draws random numbers on the host or has hooks is left alone, and one whose layers,
-settings or weights are exchanged is recorded anew; what a forward reads from other objects than
-modules, from files or from the clock is not seen.
+What Python does in `forward` is done in the first calls only. A model whose forward changes what
+its parts hold, draws random numbers on the host or has hooks is left alone, and one whose layers,
+settings or weights are exchanged is recorded anew. What a forward reads from within other objects
+than modules, lists and dictionaries, from globals, files or the clock is not seen. A backward that
+none before was like calls the model again; with random numbers in the model it ends the training.
 """
 
 from __future__ import annotations
 
+import functools
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, tell
@@ -24,7 +28,9 @@ from hotlap.levers.common.recording import cuda_recorder
 from hotlap.levers.common.unchanged import Settings
 from hotlap.levers.common.workload import Workload
 
-WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+WRAPPERS = (
+    *("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "SyncBatchNorm"),
+)
 """Their calls do more than compute: they talk to other GPUs."""
 
 
@@ -42,16 +48,23 @@ def apply(torch: Any, value: str, process: Process) -> None:
             return
         record = cuda_recorder(torch, next(module.parameters()).device)
         module._compiled_call_impl = GraphedModel(torch, module, settings, record, say)
-        process.on_undo(lambda: setattr(module, "_compiled_call_impl", None))
+        process.on_undo(functools.partial(_put_back, weakref.ref(module)))
 
     process.on_model(meet)
+
+
+def _put_back(reference: Callable[[], Any]) -> None:
+    """A script may have let go of the model, and its memory, long ago."""
+    module = reference()
+    if module is not None and isinstance(module._compiled_call_impl, GraphedModel):
+        module._compiled_call_impl = None
 
 
 def _why_not(torch: Any, module: Any) -> str:
     """Why a model cannot be recorded; empty where it can."""
     name = type(module).__name__
-    kinds = (type(part).__name__ for part in module.modules())
-    wrappers = [kind for kind in kinds if kind in WRAPPERS]
+    bases = (kind.__name__ for part in module.modules() for kind in type(part).__mro__)
+    wrappers = [name for name in bases if name in WRAPPERS]
     if wrappers:
         return f"{name} holds a {wrappers[0]}"
     if is_compiled(module):

@@ -6,17 +6,22 @@
 
 A recording computes nothing. It is made with stand-ins for the parameters, which share their
 memory: the nodes of autograd that lead to the parameters themselves belong to the stream of the
-steps before.
+steps before. A backward that was not recorded (of other results, of a call before the last, of
+gradients that are differentiated themselves) calls the model again, as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
+import gc
 import weakref
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from hotlap.levers.common.reads import reading_mode, storage_of
 from hotlap.levers.common.unchanged import PLAIN
 
 Replay = Callable[[], None]
@@ -32,6 +37,8 @@ def cuda_recorder(torch: Any, device: Any) -> Record:
 
     def record(function: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Replay]:
         graph, random_before = torch.cuda.CUDAGraph(), generator.clone_state()
+        collects = gc.isenabled()
+        gc.disable()  # what it gives back may be another recording, which must not go just then
         # Threads of loaders may go on with what this one must not do while it records.
         options = {"stream": stream, "capture_error_mode": "thread_local"}
         try:
@@ -43,9 +50,27 @@ def cuda_recorder(torch: Any, device: Any) -> Record:
             with contextlib.suppress(Exception):
                 torch._C._cuda_endAllocateToPool(device.index, pool)
             raise
+        finally:
+            if collects:
+                gc.enable()
         return tensors, graph.replay
 
     return record
+
+
+Way = frozenset[int]
+"""A backward by the results that gradients come to, each by its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """One recorded backward."""
+
+    arriving: Sequence[Any]
+    """Where gradients of the results are put, in the order of their places."""
+    gradients: Sequence[Any]
+    """Where those of the sources are then; None for a source that it does not lead to."""
+    replay: Replay
 
 
 class Turn:
@@ -84,9 +109,15 @@ class Recording:
     """A call of one kind: the memory that its replays read and write, and the replays."""
 
     def __init__(
-        self, torch: Any, model: Any, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        torch: Any,
+        model: Any,
+        as_it_is: Callable[..., Any],
+        stage: Stage,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
-        self._torch, self._model, self._stage = torch, model, stage
+        self._torch, self._model, self._as_it_is, self._stage = torch, model, as_it_is, stage
         self._function = _replayed(torch)
         leaves = [
             _double(one.clone()) if isinstance(one, torch.Tensor) else one
@@ -96,67 +127,127 @@ class Recording:
         self._kwargs = dict(zip(kwargs, leaves[len(args) :], strict=True))
         tensors = [(i, one) for i, one in enumerate(leaves) if isinstance(one, torch.Tensor)]
         self._inputs = [(place, one.detach()) for place, one in tensors]
-        parameters = dict(model.named_parameters())
-        self._stand_ins = {name: _double(one) for name, one in parameters.items()}
-        sources = [*tensors, *zip(parameters.values(), self._stand_ins.values(), strict=True)]
-        self._sources = [(one, double) for one, double in sources if double.requires_grad]
-        """What gradients are computed for: a parameter, or the place of an input; its double."""
+        self._parameters = dict(model.named_parameters())
+        self._stand_ins = {name: _double(one) for name, one in self._parameters.items()}
+        sources: list[tuple[int | None, str, Any]] = [(place, "", one) for place, one in tensors]
+        sources += [(None, name, one) for name, one in self._stand_ins.items()]
+        sources = [one for one in sources if one[-1].requires_grad]
+        self._places = [(place, name) for place, name, _ in sources]
+        """What gradients are computed for: an input by its place, or a parameter by its name."""
+        self._doubles = [double for *_, double in sources]
+        self._device = next(iter(self._parameters.values())).device
+        device = self._device.type
+        self._autocast = functools.partial(
+            torch.autocast,
+            device,
+            torch.get_autocast_dtype(device),
+            enabled=torch.is_autocast_enabled(device),
+        )
+        self._without_autocast = functools.partial(torch.autocast, device, enabled=False)
+        self.n_recomputed = 0
+        """Backwards that were not recorded."""
 
-    def make(self, outputs: Set[int], sources: Set[int], record: Record) -> None:
-        """Record both ways: gradients come to these results, and go to these sources at least."""
+    def make(self, ways: Collection[Way], record: Record) -> None:
+        """Record forward, and backward in each of these ways."""
         torch = self._torch
-        is_tensor = torch.is_tensor
-        self._reached = sorted(outputs)
+        reads = reading_mode(torch)()
 
         def forward() -> list[Any]:
-            call = torch.func.functional_call
-            result = call(self._model, self._stand_ins, self._args, self._kwargs)
+            with reads:
+                call = torch.func.functional_call
+                result = call(self._model, self._stand_ins, self._args, self._kwargs)
             self._outputs, self._structure = torch.utils._pytree.tree_flatten(result)
-            self._is_one = is_tensor(result)
-            return [one for one in self._outputs if is_tensor(one)]
+            self._is_one = torch.is_tensor(result)
+            return [one for one in self._outputs if torch.is_tensor(one)]
+
+        torch.clear_autocast_cache()  # what is in it was not computed by what is recorded
+        try:
+            _, self._forward = record(forward)
+        finally:
+            torch.clear_autocast_cache()
+        self._check(reads)
+        self._backs = {way: self._recorded_back(way, record) for way in ways}
+        self._led_to = self._places_led_to()
+        self._held = reads.from_outside  # which a graph reads and does not keep
+        self._why_final = self._why_not_again(reads)
+        tensors = [(i, one) for i, one in enumerate(self._outputs) if torch.is_tensor(one)]
+        self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
+        self._tensors = [(place, one.detach()) for place, one in tensors]
+        self._others = [None if torch.is_tensor(one) else _as_given(one) for one in self._outputs]
+        del self._outputs  # and with it the graph of autograd; the memory of both ways stays
+
+    def _recorded_back(self, way: Way, record: Record) -> Back:
+        torch = self._torch
+        outputs = [self._outputs[place] for place in sorted(way)]
+        arriving = [torch.empty_like(one) for one in outputs]
 
         def backward() -> list[Any]:
             return torch.autograd.grad(  # type: ignore[no-any-return]
-                [self._outputs[place] for place in self._reached],
-                [double for _, double in self._sources],
-                self._arriving,
+                outputs,
+                self._doubles,
+                arriving,
                 allow_unused=True,
                 retain_graph=True,  # so that a second backward finds what it needs
             )
 
-        torch.clear_autocast_cache()  # what is in it was not computed by what is recorded
-        _, self._forward = record(forward)
-        torch.clear_autocast_cache()
-        self._arriving = [torch.empty_like(self._outputs[place]) for place in self._reached]
-        with torch.autocast(self._sources[0][1].device.type, enabled=False):
-            gradients, self._backward = record(backward)
-        if any(gradients[place] is None for place in sources):
-            raise RuntimeError("gradients do not come by way of the parameters")
-        self._gradients = [one for one in gradients if one is not None]
-        pairs = zip(self._sources, gradients, strict=True)
-        reached = [source for source, gradient in pairs if gradient is not None]
-        self._wanted = [one for one, _ in reached]
-        leads_to = {place: _leaves_behind(self._outputs[place]) for place in self._reached}
-        self._leads_to = {
-            place: {i for i, (_, double) in enumerate(reached) if id(double) in leaves}
-            for place, leaves in leads_to.items()
-        }
-        tensors = [(place, one) for place, one in enumerate(self._outputs) if is_tensor(one)]
-        self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
-        self._tensors = [(place, one.detach()) for place, one in tensors]
-        self._others = [
-            one if type(one) in PLAIN else None if is_tensor(one) else NotReplayed(one)
-            for one in self._outputs
-        ]
-        del self._outputs  # and with it the graph of autograd; the memory of both ways stays
+        with self._without_autocast():
+            gradients, replay = record(backward)
+        if any(one is not None and one.layout is not torch.strided for one in gradients):
+            raise RuntimeError("its gradients are sparse")
+        return Back(arriving, gradients, replay)
+
+    def _check(self, reads: Any) -> None:
+        """That replays can do all that the call does."""
+        doubles = set(map(id, self._doubles))
+        buffers = {storage_of(one) for one in self._model.buffers()}
+        if reads.written & {storage_of(one) for _, one in self._inputs}:
+            raise RuntimeError("its forward changes its inputs")
+        if any(one.device != self._device for one in reads.from_outside):
+            raise RuntimeError("its forward reads a tensor that is not on its GPU")
+        for one in self._outputs:
+            if not self._torch.is_tensor(one):
+                _as_given(one)
+            elif storage_of(one) in buffers:
+                raise RuntimeError("its result is a buffer of its own")
+            elif one.requires_grad and not _leaves_behind(one) <= doubles:
+                raise RuntimeError("gradients go to more than its parameters and inputs")
+
+    def _places_led_to(self) -> list[tuple[int, Any]]:
+        """The sources that gradients of any result lead to, in their order.
+
+        Each with the parameter if recorded backwards give no gradient for it, which others may.
+        """
+        leaves = set[int]()
+        for one in self._outputs:
+            if self._torch.is_tensor(one) and one.requires_grad:
+                leaves |= _leaves_behind(one)
+        found = []
+        for i, (double, (place, name)) in enumerate(zip(self._doubles, self._places, strict=True)):
+            if id(double) in leaves:
+                is_given = any(back.gradients[i] is not None for back in self._backs.values())
+                is_sure = is_given or place is not None
+                found.append((i, None if is_sure else self._parameters[name]))
+        return found
+
+    def _why_not_again(self, reads: Any) -> str:
+        """Why the model cannot be called again for the same result; empty where it can."""
+        if reads.draws:
+            return "it draws random numbers"
+        norms = self._torch.nn.modules.batchnorm._NormBase  # which only note what they have seen
+        parts = [part for part in self._model.modules() if not isinstance(part, norms)]
+        own = [buffer for part in parts for buffer in part.buffers(recurse=False)]
+        return "it changes its buffers" if reads.written & set(map(storage_of, own)) else ""
 
     def play(self, *args: Any, **kwargs: Any) -> Any:
         """The call with these arguments."""
         leaves = (*args, *kwargs.values())
         for place, recorded in self._inputs:
             recorded.copy_(leaves[place].detach())
-        sources = [leaves[one] if type(one) is int else one for one in self._wanted]
-        results = self._function.apply(self, *sources)
+        # A hook on a weight is not to see that no gradient comes to it.
+        led_to = [i for i, one in self._led_to if one is None or not one._backward_hooks]
+        places = [self._places[i] for i in led_to]
+        sources = [self._parameters[name] if i is None else leaves[i] for i, name in places]
+        results = self._function.apply(self, (args, kwargs), led_to, *sources)
         if self._is_one:
             return results[0]
         outputs = list(self._others)
@@ -173,39 +264,86 @@ class Recording:
             context.mark_non_differentiable(*(results[i] for i in self._constants))
         return results
 
-    def backward(self, turn: Turn, arrived: Sequence[Any]) -> list[Any]:
+    def backward(self, context: Any, arrived: Sequence[Any]) -> list[Any]:
         """Replay backward; copies of the gradients that it gives."""
-        if not self._stage.is_on(turn):
-            raise RuntimeError(
-                "hotlap, lever cuda_graphs: a backward came after a later call of its model"
-            )
-        places = [place for place, _ in self._tensors]
-        gradients = dict(zip(places, arrived, strict=True))
-        led_to: set[int] = set()
-        for place, recorded in zip(self._reached, self._arriving, strict=True):
-            new = gradients.pop(place)
-            if new is None:
-                recorded.zero_()
-            else:
-                recorded.copy_(new)
-                led_to |= self._leads_to[place]
-        if any(one is not None for one in gradients.values()):
-            raise RuntimeError(
-                "hotlap, lever cuda_graphs: a result of the model is used that was not before"
-            )
-        self._backward()
-        turn.is_done = True
-        copies = self._torch._foreach_mul(self._gradients, 1.0)
-        if len(led_to) == len(copies):
-            return copies  # type: ignore[no-any-return]
+        torch = self._torch
+        came = {
+            place: gradient
+            for (place, _), gradient in zip(self._tensors, arrived, strict=True)
+            if gradient is not None
+        }
+        back = self._backs.get(frozenset(came))
+        if back is None or torch.is_grad_enabled() or not self._stage.is_on(context.turn):
+            return self._recomputed(context, came)
+        torch._foreach_copy_(back.arriving, [came[place] for place in sorted(came)])
+        back.replay()
+        context.turn.is_done = True
+        gradients = [back.gradients[i] for i in context.led_to]
+        copies = iter(torch._foreach_mul([one for one in gradients if one is not None], 1.0))
         # None and not zero: an optimizer passes by what has no gradient.
-        return [copy if i in led_to else None for i, copy in enumerate(copies)]
+        return [None if one is None else next(copies) for one in gradients]
+
+    def _recomputed(self, context: Any, came: dict[int, Any]) -> list[Any]:
+        """Gradients by a call of the model as it is."""
+        torch = self._torch
+        self.n_recomputed += 1
+        if self._why_final:
+            raise RuntimeError(
+                "hotlap, lever cuda_graphs: a backward came that none before was like, and the "
+                f"model cannot be called again for it: {self._why_final}; run without this lever"
+            )
+        context.saved_tensors  # raises if one was changed since, as it does without us  # noqa: B018
+        args, kwargs = context.call
+        leaves = [*args, *kwargs.values()]
+        # By views of the sources: gradients are to end there, and not where the sources come from.
+        views, weights = list[Any](), dict[str, Any]()
+        before = [(one, one.clone()) for one in self._model.buffers()]
+        with torch.enable_grad(), self._autocast():
+            for place, name in (self._places[i] for i in context.led_to):
+                source = leaves[place] if place is not None else self._parameters[name]
+                views.append(source.view_as(source))
+                if place is not None:
+                    leaves[place] = views[-1]
+                else:
+                    weights[name] = views[-1]
+            named = dict(zip(kwargs, leaves[len(args) :], strict=True))
+            result = self._as_it_is(weights, tuple(leaves[: len(args)]), named)
+        for buffer, value in before:
+            buffer.data.copy_(value)
+        outputs, _ = torch.utils._pytree.tree_flatten(result)
+        if any(_leaves_behind(outputs[place], views) for place in came):
+            raise RuntimeError(
+                "hotlap, lever cuda_graphs: a weight with a hook gets a gradient that it never "
+                "had; run without this lever"
+            )
+        with self._without_autocast():
+            gradients = torch.autograd.grad(
+                [outputs[place] for place in came],
+                views,
+                list(came.values()),
+                allow_unused=True,
+                create_graph=torch.is_grad_enabled(),
+            )
+        context.turn.is_done = True
+        return list(gradients)
+
+
+IMMUTABLE = (enum.Enum, *PLAIN)
+
+
+def _as_given(leaf: Any) -> Any:
+    """A part of the result that is no tensor, as replays give it."""
+    if isinstance(leaf, IMMUTABLE) or type(leaf).__module__ == "torch":  # a dtype, a device
+        return leaf
+    if type(leaf).__name__.endswith("Cache"):
+        return NotReplayed(leaf)
+    raise RuntimeError(f"its result holds a {type(leaf).__name__}, which only Python can make")
 
 
 class NotReplayed:
-    """Stands for a part of the result that only Python can make, such as a cache of a decoder.
+    """Stands for a cache of a decoder in the result, which only Python can make.
 
-    Trainings have no use for it; one that has is told so, and gets nothing that is out of date.
+    Trainings have no use for it; one that has ends with a sentence, and gets nothing out of date.
     """
 
     _kind: str
@@ -229,31 +367,41 @@ def _replayed(torch: Any) -> Any:
 
     class Replayed(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, recording: Recording, *sources: Any) -> Any:
-            ctx.recording = recording
+        def forward(ctx: Any, recording: Recording, call: Any, led_to: Any, *sources: Any) -> Any:
+            ctx.recording, ctx.call, ctx.led_to = recording, call, led_to
+            ctx.save_for_backward(*sources)
             ctx.set_materialize_grads(False)
             return recording.forward(ctx)
 
         @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, *gradients: Any) -> Any:
-            return None, *ctx.recording.backward(ctx.turn, gradients)
+            return None, None, None, *ctx.recording.backward(ctx, gradients)
 
     return Replayed
 
 
-def _leaves_behind(output: Any) -> set[int]:
-    """The ids of the tensors that a gradient of this one leads to."""
-    leaves, seen, waiting = {id(output)}, set(), [output.grad_fn]
+def nodes_behind(node: Any, inner: Sequence[Any] = ()) -> set[Any]:
+    """The nodes of autograd that a gradient goes by from this one on, itself among them.
+
+    Not those that it comes to by way of an inner tensor alone.
+    """
+    seen = {one.grad_fn for one in inner}
+    found, waiting = set[Any](), [node]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.add(id(node.variable))
-        waiting.extend(before for before, _ in node.next_functions)
-    return leaves
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.add(node)
+            waiting.extend(before for before, _ in node.next_functions)
+    return found
+
+
+def _leaves_behind(output: Any, inner: Sequence[Any] = ()) -> set[int]:
+    """The ids of the tensors that a gradient of this one leads to, and not by inner ones alone."""
+    if output.grad_fn is None:
+        return {id(output)}
+    nodes = nodes_behind(output.grad_fn, inner)
+    return {id(node.variable) for node in nodes if hasattr(node, "variable")}
 
 
 def _double(tensor: Any) -> Any:
