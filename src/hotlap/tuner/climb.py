@@ -10,10 +10,10 @@ for each lever and value, in order, or levers that multiply each other together 
     outside the noise?                  kept, and `hotlap.toml` is written
     not, but the step waits elsewhere?  tried together with what promises most there
     not, and later it waits elsewhere?  tried once more
-    not, but promised much?             tried once more at the end, if it came near or the best is
-                                        another by then, and if there is time
+    not, but promised much?             tried once more at the end if there is time, and if it came
+                                        near, or the best is another or slower by then
 leave one out                           each kept lever's real contribution; passengers go
-baseline and best once more             the ratio that is claimed
+baseline and best once more             the ratio that is claimed; again where noise hides it
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Climb:
     _considered: set[Key] = field(default_factory=set)
     """Candidates whose turn has come."""
     _chances: SecondChances = field(default_factory=SecondChances)
+    _seen_again: set[Key] = field(default_factory=set)
+    """Best settings that were measured once more, before anything was tried again at the end."""
     _last_gain: tuple[Mapping[str, str], Interval] | None = None
     """What the lever that was kept last gained, and over which settings."""
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
@@ -168,29 +170,51 @@ class Climb:
 
         Each contribution is to be measured.
         """
-        for one in candidates:
-            if one.not_tried or one.settings.items() <= self.best.items():
-                continue
-            key = key_of(one.settings)
-            is_due = one.promise >= PROMISING and self._chances.is_due_at_the_end(key, self.best)
-            proven = replace(one, promise=0.0)
-            if is_due and self.bench.time_left() > self._forecast.try_s(proven, self.best):
+        promising = [
+            one
+            for one in candidates
+            if one.promise >= PROMISING
+            and not one.not_tried
+            and not one.settings.items() <= self.best.items()
+            # As if it promised nothing: then there is time to prove all the others.
+            and self.bench.time_left() > self._forecast.try_s(replace(one, promise=0.0), self.best)
+        ]
+        self._look_at_the_best_again([key_of(one.settings) for one in promising])
+        for one in promising:
+            key, settings = key_of(one.settings), self._on_top(one)
+            if not self.bench.trials.get(key_of(settings)):
+                now = Interval(1.0, 1.0, 1.0)
+            else:
+                now = self._gain(settings, 1)
+            if self._chances.is_due_at_the_end(key, self.best, now):
                 self._chances.take_last(key)
                 return one
         return None
 
+    def _look_at_the_best_again(self, keys: Sequence[Key]) -> None:
+        """Once, where a lever seemed to be slower: the machine may have been, and still be."""
+        best = key_of(self.best)
+        if best in self._seen_again or not self._chances.has_any(keys, self.best):
+            return
+        self._seen_again.add(best)
+        self.bench.measure(self.best)
+
     def _try(self, candidate: Candidate) -> None:
         lever, value = candidate.lever, candidate.value
-        others = {k: v for k, v in self.best.items() if k not in lever.instead_of}
-        settings = {**others, **candidate.settings}
+        settings = self._on_top(candidate)
         trial = self.bench.measure(settings)
         if trial.state == "crashed":
             needed = self._needed_by(lever)
             if needed:
                 self._add(self._rung(lever, value, trial, None, trial.state, trial.reason))
-                settings = {**others, **needed, **candidate.settings}
+                settings = {**needed, **settings}
                 trial = self.bench.measure(settings)
         self._decide(candidate, settings, trial)
+
+    def _on_top(self, candidate: Candidate) -> dict[str, str]:
+        """The best with a candidate."""
+        gone = candidate.lever.instead_of
+        return {k: v for k, v in self.best.items() if k not in gone} | candidate.settings
 
     def _needed_by(self, lever: Lever) -> dict[str, str]:
         needed = {}
@@ -219,11 +243,11 @@ class Climb:
         most_looks = MOST_LOOKS if is_together or not self._moves_bottleneck(trial) else 2
         while state == "ok" and n_looks < most_looks and self._is_open(candidate, gain, n_looks):
             self.bench.measure(self.best)
-            gain = self._gain(settings, n_looks + 1)
+            gain = self._gain(settings, max(n_looks + 1, RECENT))
             if gain.low <= 1.0 < gain.high and gain.value > self._worth(candidate):
                 again = self.bench.measure(settings)
                 state, reason, verdict = self._check(lever, settings, again)
-                gain = self._gain(settings, n_looks + 1)
+                gain = self._gain(settings, max(n_looks + 1, RECENT))
             n_looks += 1
         kept = state == "ok" and gain.low > 1.0
         if state == "ok":
@@ -236,7 +260,7 @@ class Climb:
         if state != "ok" or kept or is_together:
             return
         is_moved = self._moves_bottleneck(trial) and gain.high > HARMFUL
-        if is_moved or gain.high > 1.0:
+        if gain.high > HARMFUL:
             unseen = Unseen(self.best, None if is_moved else self._waits_for, gain)
             self._chances.remember(key_of(candidate.settings), unseen)
         if is_moved and candidate.promise >= PROMISING and self.bench.score is rate:
@@ -333,7 +357,7 @@ class Climb:
         return Claim.of(new, self.has_dropout)
 
     def _gain(self, settings: Mapping[str, str], n_recent: int = RECENT) -> Interval:
-        bench, n_recent = self.bench, max(n_recent, RECENT)
+        bench = self.bench
         new, old = (bench.measured(one, n_recent=n_recent) for one in (settings, self.best))
         return ratio(new, old, bench.between())
 
@@ -443,24 +467,28 @@ class Climb:
         """Baseline and best once more, side by side: the ratio that is claimed."""
         if not self.best:
             return
-        if self.bench.time_left() > self._forecast.end_s(self.best):
+        result, n_looks = self.ratio_so_far(), 0
+        while n_looks == 0 or (n_looks < MOST_LOOKS and result.low <= 1.0 < result.high):
+            if self.bench.time_left() <= self._forecast.end_s(self.best):
+                break
             self.bench.measure({})
             self.bench.measure(self.best)
-        result = self.ratio_so_far()
+            n_looks += 1
+            result = self.ratio_so_far(max(n_looks + 1, RECENT))
         if result.low > 1.0:
             self.result = result
             if len(self.best) == 1:
                 self._contribute(next(iter(self.best)), result, "")
             return
         for name in list(self.best):
-            self._drop(name, "all together are no better than the baseline")
+            self._drop(name, f"all together are not seen to be better: {signed(result)}")
         self.best = {}
         self.on_kept(self.best)
 
-    def ratio_so_far(self) -> Interval:
+    def ratio_so_far(self, n_recent: int = RECENT) -> Interval:
         """The best against the baseline, from their last measurements."""
-        bench = self.bench
-        return ratio(bench.measured(self.best), bench.measured({}), bench.between())
+        best, first = (self.bench.measured(one, n_recent=n_recent) for one in (self.best, {}))
+        return ratio(best, first, self.bench.between())
 
     def rate_of(self, settings: Mapping[str, str]) -> Rate:
         """Samples a second with the interval, whatever the objective is."""

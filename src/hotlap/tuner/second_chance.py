@@ -2,12 +2,13 @@
 try them again.
 
 At once, when the step waits for something else than it did then: what was in the way is gone.
-At the end, once and if there is time, when a lever came near or the best is another by then.
+At the end, once and if there is time, when a lever came near, when the best is another by then, or
+when it is slower itself than it was: the machine may have slowed down under the lever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hotlap.tuner.bench import Key, Settings
@@ -27,6 +28,11 @@ class Unseen:
     waited_for: Bottleneck | None
     """What a step of these waited for; None where the lever had it wait for something else."""
     gain: Interval
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there may have been a gain, which was not seen."""
+        return self.waited_for is None or self.gain.high > 1.0
 
 
 @dataclass(slots=True)
@@ -51,16 +57,24 @@ class SecondChances:
 
     def has(self, key: Key) -> bool:
         """Whether it was tried and its worth is still open."""
-        return key in self._unseen
+        return key in self._unseen and self._unseen[key].is_open
+
+    def has_any(self, keys: Iterable[Key], best: Settings) -> bool:
+        """Whether one of these was tried on top of this best, and could be once more."""
+        left = self._unseen.keys() & set(keys) - self._had_their_last
+        return any(self._unseen[key].best == best for key in left)
 
     def is_due(self, key: Key, best: Settings, waits_for: Bottleneck) -> bool:
         """Whether what may have hidden its gain is not there any more."""
-        one = self._unseen.get(key)
-        return one is not None and one.best != best and one.waited_for != waits_for
-
-    def is_due_at_the_end(self, key: Key, best: Settings) -> bool:
-        """Whether it came near, or the best is another now."""
-        one = self._unseen.get(key)
-        if one is None or key in self._had_their_last or one.gain.high <= 1.0:
+        if not self.has(key):
             return False
-        return one.gain.value > NEAR or one.best != best
+        one = self._unseen[key]
+        return one.best != best and one.waited_for != waits_for
+
+    def is_due_at_the_end(self, key: Key, best: Settings, now: Interval) -> bool:
+        """Whether it came near, or the best is another, or it would come near by now."""
+        one = self._unseen.get(key)
+        if one is None or key in self._had_their_last:
+            return False
+        was_near = one.gain.high > 1.0 and (one.gain.value > NEAR or one.best != best)
+        return was_near or (now.high > 1.0 and now.value > NEAR)
