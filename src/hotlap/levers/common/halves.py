@@ -2,6 +2,9 @@
 
 A compiled loss that does the cast itself reads half as many bytes of it, and its gradient goes back
 as it is: without, a language model's logits are read and written twice more for nothing but casts.
+
+Not seen: logits that are changed by way of `.data`. A gradient of the logits that is asked for once
+the loss is there does not come: it goes by way of the half.
 """
 
 from __future__ import annotations
