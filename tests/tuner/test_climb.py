@@ -185,13 +185,14 @@ def test_time_is_left_to_prove_what_was_kept(promise: float, tries_c: bool) -> N
     assert world.clock_s <= 250.0
 
 
-@pytest.mark.parametrize("state", ["oom", "crashed", "hung", "diverged"])
+@pytest.mark.parametrize("state", ["oom", "crashed", "hung", "cut short", "diverged"])
 def test_a_trial_that_ends_badly_is_a_state_and_the_climb_goes_on(state: str) -> None:
     world = World({"a": 2.0, "b": 1.5}, states={frozenset({"a"}): state})  # type: ignore[dict-item]
     one = climb(world, [A, B])
     assert one.best == {"b": "on"}
     first = one.rungs[0]
     assert (first.state, first.kept, first.last_lines) == (state, False, ("the last words",))
+    assert one.is_complete is (state != "cut short")
 
 
 def test_a_lever_that_needs_another_is_tried_together_with_it() -> None:
@@ -238,8 +239,10 @@ def test_a_budget_that_is_used_up_leaves_levers_untried_and_says_so() -> None:
 
 
 def test_a_command_that_does_not_run_is_one_sentence_with_its_last_lines() -> None:
-    with pytest.raises(UsageError, match="it is crashed\n  the last words"):
+    with pytest.raises(UsageError, match="does not run: it is crashed\n  the last words"):
         climb(World({}, states={frozenset(): "crashed"}), [A])
+    with pytest.raises(UsageError, match="the budget is too short: it is cut short\n"):
+        climb(World({}, states={frozenset(): "cut short"}), [A])
 
 
 def test_a_climb_that_was_interrupted_goes_on_with_the_trials_on_file(tmp_path: Path) -> None:
@@ -311,9 +314,46 @@ def test_a_trial_that_meets_the_end_of_the_budget_leaves_time_for_the_proof() ->
     bench.measure({})
     trial = bench.measure({"a": "on"})
     assert limits[1] == pytest.approx(60.0 - 2 * 5.0, abs=1.0)
+    assert trial.state == "cut short"
     assert trial.reason == "it had not ended after 50 s, all that the budget left for it"
     bench.measure({})
     assert limits[2] == pytest.approx(60.0, abs=1.0)
+
+
+def test_a_trial_that_outlasts_all_patience_hangs_and_is_not_short_of_budget() -> None:
+    world = World({}, states={frozenset({"a"}): "hung"})
+    bench = Bench(world.make, rate, 1e6, 4.0)
+    bench.measure({})
+    trial = bench.measure({"a": "on"})
+    assert (trial.state, trial.reason) == ("hung", "it is hung")
+
+
+def test_a_second_look_that_is_cut_short_leaves_no_figures_beside_it() -> None:
+    class Short(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            trial = super().make(settings, *numbers)
+            is_second = bool(settings) and len(seen) > 0
+            seen.extend(settings)
+            return replace(trial, state="cut short", step_s=()) if is_second else trial
+
+    seen: list[str] = []
+    one = climb(Short({"a": 1.02}, 0.001), [A])
+    rung = rung_of(one, "a")
+    assert (rung.state, len(seen)) == ("cut short", 2)
+    assert (rung.samples_per_s, rung.ratio, rung.memory_bytes) == (None, None, None)
+
+
+def test_a_trial_that_was_cut_short_is_made_again_when_there_is_time(tmp_path: Path) -> None:
+    world = World({}, states={frozenset({"a"}): "cut short"})
+    first, later = (
+        Bench(world.make, rate, 60.0, 4.0, log=tmp_path / "trials.jsonl") for _ in range(2)
+    )
+    first.measure({})
+    first.measure({"a": "on"})
+    later.load()
+    assert later.n_resumed == 1
+    world.states = {}
+    assert later.measure({"a": "on"}).state == "ok"
 
 
 def test_steps_say_nothing_of_how_well_memory_is_known() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulated import lever
+from simulated import World, lever
 
 from hotlap.levers import LEVERS
 from hotlap.levers.common.lever import Decision
@@ -14,7 +14,7 @@ from hotlap.levers.common.workload import Seen, Workload
 from hotlap.report.ladder import render_proof, render_sweep
 from hotlap.tuner.order import order_levers
 from hotlap.tuner.prove import conclude
-from hotlap.tuner.sweep import SweepPoint
+from hotlap.tuner.sweep import SweepPoint, point_of
 
 LOADER = Seen(None, {"num_workers": 0, "batch_size": 8, "shuffle": True, "is_iterable": False})
 MODEL = Seen(None, {"kinds": {"Linear": 3}, "dtypes": ["float32"], "inputs": [], "n_parameters": 9})
@@ -184,6 +184,19 @@ def test_a_sweep_is_a_line_a_batch_size() -> None:
     _, first, second = render_sweep(points).splitlines()
     assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
     assert second.split() == ["x2", "oom:", "no", "memory"]
+
+
+@pytest.mark.parametrize("state", ["cut short", "hung", "no effect"])
+def test_a_batch_size_that_was_not_measured_to_the_end_has_no_figures(state: str) -> None:
+    trial = World({}).make({"batch_size": "x2"}, 0, 32, 12, 60.0)
+    if state == "no effect":
+        trial = replace(trial, done={})
+    else:
+        trial = replace(trial, state=state, mean_w=310.0, energy_per_sample_j=0.2)  # type: ignore[arg-type]
+    point = point_of(2, trial)
+    assert point.state == state
+    figures = (point.samples_per_step, point.samples_per_s, point.memory_bytes)
+    assert (*figures, point.mean_w, point.energy_per_sample_j) == (None,) * 5
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,34 @@ def test_a_trial_that_died_is_told_though_the_lever_was_kept_later() -> None:
     assert "SIGILL" in render_ladder(a_ladder(rungs=(died, rung(True))), "hotlap.toml")
 
 
+def without_figures(lever: str, value: str, state: str, reason: str) -> Rung:
+    return Rung(lever, value, state, *(None,) * 9, "", False, reason)  # type: ignore[arg-type]
+
+
+def test_what_the_budget_cut_short_is_told_with_what_it_had_no_time_for() -> None:
+    cut = without_figures("bf16", "autocast", "cut short", "it had not ended after 40 s")
+    untried = without_figures("compile", "default", "not tried", "the budget is too short for it")
+    text = render_ladder(a_ladder(rungs=(cut, untried)), "hotlap.toml")
+    heading = "  not tried to the end, the budget is too short for them:\n"
+    assert f"{heading}    bf16=autocast, compile=default\n" in text
+    assert "not kept" not in text
+    hung = replace(cut, state="hung")
+    assert "bf16=autocast                hung: it had" in render_ladder(
+        a_ladder(rungs=(hung, untried)), "hotlap.toml"
+    )
+    # There was time later, or for another pair with it.
+    assert heading not in render_ladder(a_ladder(rungs=(cut, rung(True))), "hotlap.toml")
+
+
+def test_a_rung_without_figures_lines_up_with_the_others() -> None:
+    cut = without_figures("bf16", "autocast", "cut short", "it had not ended after 40 s")
+    measured = rung(False, reason="inside the noise")
+    line, above = render_rung(cut), render_rung(measured)
+    assert line.index("bf16") == above.index("bf16")
+    assert line.index("cut short") == above.index("not kept")
+    assert " ".join(line.split()) == "bf16=autocast cut short it had not ended after 40 s"
+
+
 @pytest.mark.parametrize(
     ("output", "command"),
     [

@@ -17,14 +17,15 @@ from hotlap.records.codec import from_json, read_json, write_json
 
 LADDER_SCHEMA = 1
 
-State = Literal["ok", "oom", "crashed", "hung", "diverged"]
-"""Of a trial: how it ended."""
+State = Literal["ok", "oom", "crashed", "hung", "cut short", "diverged"]
+"""Of a trial: how it ended; cut short is what the budget had no more time for."""
 
 RungState = Literal[
     "ok",
     "oom",
     "crashed",
     "hung",
+    "cut short",
     "diverged",
     "different",
     "no effect",

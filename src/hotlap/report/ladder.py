@@ -56,12 +56,10 @@ def render_rung(rung: Rung, width: int | None = None) -> str:
     name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
     state = "kept" if rung.kept else ("not kept" if rung.state == "ok" else rung.state)
     interval = f"[{quantity(rung.low)}, {quantity(rung.high)}]" if rung.low and rung.high else ""
-    text = rung.loss_verdict if rung.kept else rung.reason
-    if rung.samples_per_s is None:
-        return f"  {name:<28} {state}: {rung.reason}"
+    text = rung.loss_verdict if rung.kept and rung.samples_per_s else rung.reason
     figures = COLUMNS.format(
         ("+ " if rung.kept else "  ") + name,
-        quantity(rung.samples_per_s),
+        quantity(rung.samples_per_s) if rung.samples_per_s else "",
         interval,
         f"{rung.ratio:.2f}x" if rung.ratio else "",
         _gib(rung.memory_bytes),
@@ -82,18 +80,19 @@ def render_ladder(ladder: Ladder, output: str) -> str:
         lines += ["", "  kept, and what the step loses without it:"]
         names = [f"{rung.lever}={rung.value}" for rung in kept]
         lines += [f"    {n:<28} {_contribution(r)}" for n, r in zip(names, kept, strict=True)]
-    shown_apart = ("not applicable", "not tried")
+    shown_apart = ("not applicable", "not tried", "cut short")
     refused = [r for r in _last_tries(ladder.rungs) if not r.kept and r.state not in shown_apart]
     if refused:
         lines += ["", "  not kept:"]
         for rung in refused:
             name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
-            lines.append(f"    {name:<28} {rung.state}: {rung.reason}")
+            state = "" if rung.state == "ok" else f"{rung.state}: "
+            lines.append(f"    {name:<28} {state}{rung.reason}")
             if rung.state in ("crashed", "oom", "hung"):
                 lines += [f"      | {line}" for line in rung.last_lines[-3:]]
-    untried = [f"{rung.lever}={rung.value}" for rung in ladder.rungs if rung.state == "not tried"]
+    untried = _without_time(ladder.rungs)
     if untried:
-        lines += ["", "  not tried, the budget is too short for them:"]
+        lines += ["", "  not tried to the end, the budget is too short for them:"]
         lines += textwrap.wrap(
             ", ".join(untried), 96, initial_indent="    ", subsequent_indent="    "
         )
@@ -117,6 +116,14 @@ def _last_tries(rungs: Sequence[Rung]) -> list[Rung]:
     """Where a lever was measured and tried again later, what came of it then; endings all stay."""
     last = {(rung.lever, rung.value): i for i, rung in enumerate(rungs)}
     return [r for i, r in enumerate(rungs) if r.state != "ok" or i == last[r.lever, r.value]]
+
+
+def _without_time(rungs: Sequence[Rung]) -> list[str]:
+    """What the budget was too short for, unless there was time at another moment."""
+    short = [r for r in rungs if r.state in ("not tried", "cut short")]
+    tried = {(rung.lever, rung.value) for rung in rungs if rung not in short}
+    names = [f"{r.lever}={r.value}" for r in short if (r.lever, r.value) not in tried]
+    return list(dict.fromkeys(names))
 
 
 def _result(ladder: Ladder) -> list[str]:

@@ -107,7 +107,9 @@ class Climb:
         trial = self.bench.measure({})
         if trial.state != "ok":
             lines = "".join(f"\n  {line}" for line in trial.last_lines)
-            raise UsageError(f"the command itself does not run: {trial.reason}{lines}")
+            is_cut = trial.state == "cut short"
+            what = "the budget is too short" if is_cut else "the command itself does not run"
+            raise UsageError(f"{what}: {trial.reason}{lines}")
         return trial
 
     # Rungs ------------------------------------------------------------------------------------
@@ -474,6 +476,8 @@ class Climb:
     # Rungs as data ----------------------------------------------------------------------------
 
     def _add(self, rung: Rung) -> None:
+        if rung.state == "cut short":
+            self.is_complete = False
         self.rungs.append(rung)
         self.on_rung(rung)
 
@@ -487,7 +491,9 @@ class Climb:
         reason: str,
         gain: Interval | None = None,
     ) -> Rung:
-        speed = self.rate_of(trial.levers) if trial.state == "ok" else None
+        # One look was not enough, and the next was cut short: nothing is known of it.
+        is_measured = trial.state == "ok" and state != "cut short"
+        speed = self.rate_of(trial.levers) if is_measured else None
         base = self.rate_of({}).samples_per_s
         return Rung(
             lever=lever.name,
@@ -500,8 +506,8 @@ class Climb:
             gain=gain.value if gain else None,
             gain_low=gain.low if gain else None,
             gain_high=gain.high if gain else None,
-            memory_bytes=memory_of(trial) if trial.state == "ok" else None,
-            energy_per_sample_j=trial.energy_per_sample_j,
+            memory_bytes=memory_of(trial) if is_measured else None,
+            energy_per_sample_j=trial.energy_per_sample_j if is_measured else None,
             loss_verdict=verdict.text if verdict else "",
             kept=False,
             reason=reason,
