@@ -14,6 +14,7 @@ from hotlap.errors import UsageError
 from hotlap.records.ladder import Rung, Trial
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
+from hotlap.tuner.objective import ENERGY, MEMORY, Objective
 from hotlap.tuner.order import Candidate
 
 A, B, C = lever("a"), lever("b"), lever("c")
@@ -354,6 +355,63 @@ def test_a_trial_that_was_cut_short_is_made_again_when_there_is_time(tmp_path: P
     assert later.n_resumed == 1
     world.states = {}
     assert later.measure({"a": "on"}).state == "ok"
+
+
+@dataclass
+class Weighed(World):
+    """Levers that make the training larger or smaller."""
+
+    memory: Mapping[str, float] = field(default_factory=dict)
+
+    def make(self, settings: Mapping[str, str], *numbers: Any) -> Trial:
+        """One trial."""
+        factor = next((self.memory[name] for name in settings if name in self.memory), 1.0)
+        return replace(
+            super().make(settings, *numbers),
+            host_peak_bytes=int(factor * 2**30),
+            energy_per_sample_j=factor,
+        )
+
+
+@pytest.mark.parametrize(
+    ("objective", "better", "worse"),
+    [
+        (MEMORY, "memory -50.0 % [", ("memory +25.0 % [", ": larger")),
+        (ENERGY, "samples a joule +100.0 % [", ("samples a joule -20.0 % [", ": fewer samples")),
+    ],
+    ids=lambda one: one.name if isinstance(one, Objective) else "",
+)
+def test_words_and_ratios_fit_the_objective(
+    objective: Objective, better: str, worse: tuple[str, str]
+) -> None:
+    world = Weighed({"a": 0.9, "b": 2.0}, memory={"b": 1.25, "a": 0.5})
+    bench = Bench(world.make, objective.score, 1e6, 4.0)
+    one = Climb(bench, {"a": A, "b": B}, lambda needed: "on", objective=objective)
+    one.measure_baseline()
+    one.try_all(in_turn(B, A))
+    large, small = one.rungs
+    assert large.reason.startswith(worse[0])
+    assert worse[1] in large.reason
+    assert small.reason.startswith(better)
+    assert (large.ratio, small.ratio) == (pytest.approx(0.8), pytest.approx(2.0))
+
+
+def test_over_the_baseline_ratio_and_gain_are_the_same_figure() -> None:
+    for seed in range(10):
+        one = climb(World({"a": 1.3, "b": 1.2}, 0.1, seed=seed), [A, B], promise=0.25)
+        first = one.rungs[0]
+        assert first.ratio == first.gain
+
+
+def test_a_climb_without_time_knows_how_much_a_further_try_takes() -> None:
+    world = World({"a": 1.5, "b": 1.5})  # trials take 5 s
+    bench = Bench(world.make, rate, 16.0, 4.0)
+    one = Climb(bench, {"a": A}, lambda needed: "on")
+    one.measure_baseline()
+    one.try_all(in_turn(A))
+    # The trial, the best beside it, and both once more at the end.
+    assert one.further_try_s == pytest.approx(20.0)
+    assert climb(world, [A]).further_try_s is None
 
 
 def test_steps_say_nothing_of_how_well_memory_is_known() -> None:
