@@ -181,9 +181,21 @@ def test_a_sweep_is_a_line_a_batch_size() -> None:
         SweepPoint(1, 8.0, "ok", "", 1234.5, 2 << 30, 310.0, 0.25),
         SweepPoint(2, None, "oom", "no memory", None, None, None, None),
     ]
-    _, first, second = render_sweep(points).splitlines()
+    _, first, second, *below = render_sweep(points).splitlines()
     assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
     assert second.split() == ["x2", "oom:", "no", "memory"]
+    assert "x1 (8 samples a step) is the fastest" in " ".join(below)
+
+
+def test_a_sweep_names_the_fastest_batch_and_says_that_it_is_another_training() -> None:
+    rates = {1: 100.0, 2: 180.0, 4: 170.0}
+    points = [SweepPoint(n, 8.0 * n, "ok", "", r, None, None, None) for n, r in rates.items()]
+    text = " ".join(render_sweep(points).split())
+    assert "x2 (16 samples a step) is the fastest" in text
+    assert "another batch is another training: its learning rate" in text
+    # Steps a second say nothing of batches of another size.
+    unknown = [replace(point, samples_per_step=None) for point in points]
+    assert "fastest" not in render_sweep(unknown)
 
 
 @pytest.mark.parametrize("state", ["cut short", "hung", "no effect"])

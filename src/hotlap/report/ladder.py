@@ -268,4 +268,18 @@ def render_sweep(points: Sequence[SweepPoint]) -> str:
         )
         for point in points
     ]
+    fastest = _fastest(points)
+    if fastest:
+        lines += ["", f"  {fastest}; another batch is another training: its learning rate is to be"]
+        lines += ["  chosen anew, and its loss to be looked at"]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _fastest(points: Sequence[SweepPoint]) -> str:
+    """Nothing where samples are not known: steps of another batch are other steps."""
+    known = [p for p in points if p.samples_per_s and p.samples_per_step]
+    if not known:
+        return ""
+    best = max(known, key=lambda point: point.samples_per_s or 0.0)
+    batch = f"{_number(best.samples_per_step)} samples a step"
+    return f"x{best.factor} ({batch}) is the fastest, each measured once"

@@ -37,7 +37,7 @@ from hotlap.tuner.climb import Climb
 from hotlap.tuner.objective import OBJECTIVES, Objective
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
-from hotlap.tuner.settings import write_settings
+from hotlap.tuner.settings import keep_older, write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 
 TRIAL_S = 4.0
@@ -141,10 +141,10 @@ class Tuning:
                 if climb.best:
                     climb.result = climb.ratio_so_far()
             ladder = self._ladder(climb, status, started, time.monotonic() - began)
-        if status != "interrupted":
-            self.forget_trials()
         if status != "interrupted" or climb.best or not self.request.output.exists():
             self._write_settings(climb.best)  # interrupted with nothing yet, older ones stay
+        if status != "interrupted":
+            self.forget_trials()
         self.keep(ladder)
         return ladder
 
@@ -333,6 +333,15 @@ class Tuning:
         return [by_name[name].edit(value, workload) for name, value in levers.items()]
 
     def _write_settings(self, levers: Mapping[str, str]) -> None:
+        """Write the best so far; what another climb or a user wrote is kept beside it."""
+        # Beside the trials on file: a climb that goes on after an interruption knows its own.
+        mark = self._state_folder / "wrote-settings"
+        if not mark.exists():
+            older = keep_older(self.request.output)
+            if older:
+                self.watcher.note(f"what {self.request.output} held before is kept in {older}")
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
         comments = [
             f"Written by hotlap {__version__} tune; `hotlap run` applies it.",
             f"Command: {' '.join(self.request.command)!r}",
