@@ -192,7 +192,7 @@ def test_a_sweep_names_the_fastest_batch_and_says_that_it_is_another_training() 
     points = [SweepPoint(n, 8.0 * n, "ok", "", r, None, None, None) for n, r in rates.items()]
     text = " ".join(render_sweep(points).split())
     assert "x2 (16 samples a step) is the fastest" in text
-    assert "another batch is another training: its learning rate" in text
+    assert "another batch is another training: its learning rate is to be chosen anew" in text
     # Steps a second say nothing of batches of another size.
     unknown = [replace(point, samples_per_step=None) for point in points]
     assert "fastest" not in render_sweep(unknown)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from simulated import World
 
+from hotlap.cli.tune import parse
 from hotlap.errors import UsageError
 from hotlap.tuner import tune
 from hotlap.tuner.bench import Bench, rate
@@ -271,6 +272,12 @@ def test_a_damaged_settings_file_is_one_sentence(
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_calls_a_lever_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    assert "such as batch_size" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> None:

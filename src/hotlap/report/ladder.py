@@ -270,8 +270,8 @@ def render_sweep(points: Sequence[SweepPoint]) -> str:
     ]
     fastest = _fastest(points)
     if fastest:
-        lines += ["", f"  {fastest}; another batch is another training: its learning rate is to be"]
-        lines += ["  chosen anew, and its loss to be looked at"]
+        lines += ["", f"  {fastest};"]
+        lines += ["  another batch is another training: its learning rate is to be chosen anew"]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -282,4 +282,4 @@ def _fastest(points: Sequence[SweepPoint]) -> str:
         return ""
     best = max(known, key=lambda point: point.samples_per_s or 0.0)
     batch = f"{_number(best.samples_per_step)} samples a step"
-    return f"x{best.factor} ({batch}) is the fastest, each measured once"
+    return f"x{best.factor} ({batch}) is the fastest of these, each measured once"
