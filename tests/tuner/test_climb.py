@@ -14,6 +14,7 @@ from hotlap.errors import UsageError
 from hotlap.records.ladder import Rung, Trial
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
+from hotlap.tuner.objective import ENERGY, MEMORY, Objective
 from hotlap.tuner.order import Candidate
 
 A, B, C = lever("a"), lever("b"), lever("c")
@@ -212,13 +213,14 @@ def test_time_is_left_to_prove_what_was_kept(promise: float, tries_c: bool) -> N
     assert world.clock_s <= 250.0
 
 
-@pytest.mark.parametrize("state", ["oom", "crashed", "hung", "diverged"])
+@pytest.mark.parametrize("state", ["oom", "crashed", "hung", "cut short", "diverged"])
 def test_a_trial_that_ends_badly_is_a_state_and_the_climb_goes_on(state: str) -> None:
     world = World({"a": 2.0, "b": 1.5}, states={frozenset({"a"}): state})  # type: ignore[dict-item]
     one = climb(world, [A, B])
     assert one.best == {"b": "on"}
     first = one.rungs[0]
     assert (first.state, first.kept, first.last_lines) == (state, False, ("the last words",))
+    assert one.is_complete is (state != "cut short")
 
 
 def test_a_lever_that_needs_another_is_tried_together_with_it() -> None:
@@ -265,8 +267,10 @@ def test_a_budget_that_is_used_up_leaves_levers_untried_and_says_so() -> None:
 
 
 def test_a_command_that_does_not_run_is_one_sentence_with_its_last_lines() -> None:
-    with pytest.raises(UsageError, match="it is crashed\n  the last words"):
+    with pytest.raises(UsageError, match="does not run: it is crashed\n  the last words"):
         climb(World({}, states={frozenset(): "crashed"}), [A])
+    with pytest.raises(UsageError, match="the budget is too short: it is cut short\n"):
+        climb(World({}, states={frozenset(): "cut short"}), [A])
 
 
 def test_a_climb_that_was_interrupted_goes_on_with_the_trials_on_file(tmp_path: Path) -> None:
@@ -338,9 +342,103 @@ def test_a_trial_that_meets_the_end_of_the_budget_leaves_time_for_the_proof() ->
     bench.measure({})
     trial = bench.measure({"a": "on"})
     assert limits[1] == pytest.approx(60.0 - 2 * 5.0, abs=1.0)
+    assert trial.state == "cut short"
     assert trial.reason == "it had not ended after 50 s, all that the budget left for it"
     bench.measure({})
     assert limits[2] == pytest.approx(60.0, abs=1.0)
+
+
+def test_a_trial_that_outlasts_all_patience_hangs_and_is_not_short_of_budget() -> None:
+    world = World({}, states={frozenset({"a"}): "hung"})
+    bench = Bench(world.make, rate, 1e6, 4.0)
+    bench.measure({})
+    trial = bench.measure({"a": "on"})
+    assert (trial.state, trial.reason) == ("hung", "it is hung")
+
+
+def test_a_second_look_that_is_cut_short_leaves_no_figures_beside_it() -> None:
+    class Short(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            trial = super().make(settings, *numbers)
+            is_second = bool(settings) and len(seen) > 0
+            seen.extend(settings)
+            return replace(trial, state="cut short", step_s=()) if is_second else trial
+
+    seen: list[str] = []
+    one = climb(Short({"a": 1.02}, 0.001), [A])
+    rung = rung_of(one, "a")
+    assert (rung.state, len(seen)) == ("cut short", 2)
+    assert (rung.samples_per_s, rung.ratio, rung.memory_bytes) == (None, None, None)
+
+
+def test_a_trial_that_was_cut_short_is_made_again_when_there_is_time(tmp_path: Path) -> None:
+    world = World({}, states={frozenset({"a"}): "cut short"})
+    first, later = (
+        Bench(world.make, rate, 60.0, 4.0, log=tmp_path / "trials.jsonl") for _ in range(2)
+    )
+    first.measure({})
+    first.measure({"a": "on"})
+    later.load()
+    assert later.n_resumed == 1
+    world.states = {}
+    assert later.measure({"a": "on"}).state == "ok"
+
+
+@dataclass
+class Weighed(World):
+    """Levers that make the training larger or smaller."""
+
+    memory: Mapping[str, float] = field(default_factory=dict)
+
+    def make(self, settings: Mapping[str, str], *numbers: Any) -> Trial:
+        """One trial."""
+        factor = next((self.memory[name] for name in settings if name in self.memory), 1.0)
+        return replace(
+            super().make(settings, *numbers),
+            host_peak_bytes=int(factor * 2**30),
+            energy_per_sample_j=factor,
+        )
+
+
+@pytest.mark.parametrize(
+    ("objective", "better", "worse"),
+    [
+        (MEMORY, "memory -50.0 % [", ("memory +25.0 % [", ": larger")),
+        (ENERGY, "samples a joule +100.0 % [", ("samples a joule -20.0 % [", ": fewer samples")),
+    ],
+    ids=lambda one: one.name if isinstance(one, Objective) else "",
+)
+def test_words_and_ratios_fit_the_objective(
+    objective: Objective, better: str, worse: tuple[str, str]
+) -> None:
+    world = Weighed({"a": 0.9, "b": 2.0}, memory={"b": 1.25, "a": 0.5})
+    bench = Bench(world.make, objective.score, 1e6, 4.0)
+    one = Climb(bench, {"a": A, "b": B}, lambda needed: "on", objective=objective)
+    one.measure_baseline()
+    one.try_all(in_turn(B, A))
+    large, small = one.rungs
+    assert large.reason.startswith(worse[0])
+    assert worse[1] in large.reason
+    assert small.reason.startswith(better)
+    assert (large.ratio, small.ratio) == (pytest.approx(0.8), pytest.approx(2.0))
+
+
+def test_over_the_baseline_ratio_and_gain_are_the_same_figure() -> None:
+    for seed in range(10):
+        one = climb(World({"a": 1.3, "b": 1.2}, 0.1, seed=seed), [A, B], promise=0.25)
+        first = one.rungs[0]
+        assert first.ratio == first.gain
+
+
+def test_a_climb_without_time_knows_how_much_a_further_try_takes() -> None:
+    world = World({"a": 1.5, "b": 1.5})  # trials take 5 s
+    bench = Bench(world.make, rate, 16.0, 4.0)
+    one = Climb(bench, {"a": A}, lambda needed: "on")
+    one.measure_baseline()
+    one.try_all(in_turn(A))
+    # The trial, the best beside it, and both once more at the end.
+    assert one.further_try_s == pytest.approx(20.0)
+    assert climb(world, [A]).further_try_s is None
 
 
 def test_steps_say_nothing_of_how_well_memory_is_known() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulated import lever
+from simulated import World, lever
 
 from hotlap.levers import LEVERS
 from hotlap.levers.common.lever import Decision
@@ -14,7 +14,7 @@ from hotlap.levers.common.workload import Seen, Workload
 from hotlap.report.ladder import render_proof, render_sweep
 from hotlap.tuner.order import order_levers
 from hotlap.tuner.prove import conclude
-from hotlap.tuner.sweep import SweepPoint
+from hotlap.tuner.sweep import SweepPoint, point_of
 
 LOADER = Seen(None, {"num_workers": 0, "batch_size": 8, "shuffle": True, "is_iterable": False})
 MODEL = Seen(None, {"kinds": {"Linear": 3}, "dtypes": ["float32"], "inputs": [], "n_parameters": 9})
@@ -181,9 +181,34 @@ def test_a_sweep_is_a_line_a_batch_size() -> None:
         SweepPoint(1, 8.0, "ok", "", 1234.5, 2 << 30, 310.0, 0.25),
         SweepPoint(2, None, "oom", "no memory", None, None, None, None),
     ]
-    _, first, second = render_sweep(points).splitlines()
+    _, first, second, *below = render_sweep(points).splitlines()
     assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
     assert second.split() == ["x2", "oom:", "no", "memory"]
+    assert "x1 (8 samples a step) is the fastest" in " ".join(below)
+
+
+def test_a_sweep_names_the_fastest_batch_and_says_that_it_is_another_training() -> None:
+    rates = {1: 100.0, 2: 180.0, 4: 170.0}
+    points = [SweepPoint(n, 8.0 * n, "ok", "", r, None, None, None) for n, r in rates.items()]
+    text = " ".join(render_sweep(points).split())
+    assert "x2 (16 samples a step) is the fastest" in text
+    assert "another batch is another training: its learning rate is to be chosen anew" in text
+    # Steps a second say nothing of batches of another size.
+    unknown = [replace(point, samples_per_step=None) for point in points]
+    assert "fastest" not in render_sweep(unknown)
+
+
+@pytest.mark.parametrize("state", ["cut short", "hung", "no effect"])
+def test_a_batch_size_that_was_not_measured_to_the_end_has_no_figures(state: str) -> None:
+    trial = World({}).make({"batch_size": "x2"}, 0, 32, 12, 60.0)
+    if state == "no effect":
+        trial = replace(trial, done={})
+    else:
+        trial = replace(trial, state=state, mean_w=310.0, energy_per_sample_j=0.2)  # type: ignore[arg-type]
+    point = point_of(2, trial)
+    assert point.state == state
+    figures = (point.samples_per_step, point.samples_per_s, point.memory_bytes)
+    assert (*figures, point.mean_w, point.energy_per_sample_j) == (None,) * 5
 
 
 @pytest.mark.parametrize(

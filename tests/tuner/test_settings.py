@@ -10,7 +10,7 @@ from hotlap.errors import UsageError
 from hotlap.levers import LEVERS
 from hotlap.levers.common.lever import Decision, Lever
 from hotlap.levers.common.workload import Workload
-from hotlap.tuner.settings import read_settings, values_of
+from hotlap.tuner.settings import keep_older, read_settings, values_of
 
 
 def of_a_user(*values: str) -> Lever:
@@ -87,3 +87,23 @@ def test_a_users_lever_takes_anything() -> None:
 def test_an_unknown_name_is_told_with_its_file() -> None:
     with pytest.raises(UsageError, match=r"^hotlap\.toml: 'warp' is no lever; there are "):
         settled(warp="off")
+
+
+@pytest.mark.parametrize(
+    "content", ["[levers]\nthreads = 2\n", "[levers", "[project]\nname = 'mine'\n", "\xff"]
+)
+def test_a_file_that_is_about_to_be_replaced_is_kept(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "hotlap.toml"
+    file.write_text(content, encoding="latin-1")
+    older = keep_older(file)
+    assert older == tmp_path / "hotlap.toml.old"
+    assert older.read_bytes() == file.read_bytes()
+
+
+def test_a_file_without_a_lever_does_not_replace_an_older_one_that_was_kept(tmp_path: Path) -> None:
+    file, older = tmp_path / "hotlap.toml", tmp_path / "hotlap.toml.old"
+    assert keep_older(file) is None
+    older.write_text("[levers]\nthreads = 2\n")
+    file.write_text("[levers]\n")
+    assert keep_older(file) is None
+    assert read_settings(older) == {"threads": "2"}

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from simulated import World
 
-from hotlap.records.ladder import Ladder, Rate, Rung
-from hotlap.report.ladder import render_ladder, render_rung
+from hotlap.records.ladder import Ladder, Rate, Rung, Trial
+from hotlap.report.ladder import render_baseline, render_ladder, render_rung, render_title
 
 
 def a_ladder(**fields: Any) -> Ladder:
@@ -79,6 +80,138 @@ def test_of_a_lever_that_was_tried_again_the_end_tells_the_last_try() -> None:
 def test_a_trial_that_died_is_told_though_the_lever_was_kept_later() -> None:
     died = rung(False, "crashed", "it ended with signal SIGILL")
     assert "SIGILL" in render_ladder(a_ladder(rungs=(died, rung(True))), "hotlap.toml")
+
+
+def without_figures(lever: str, value: str, state: str, reason: str) -> Rung:
+    return Rung(lever, value, state, *(None,) * 9, "", False, reason)  # type: ignore[arg-type]
+
+
+def test_what_the_budget_cut_short_is_told_with_what_it_had_no_time_for() -> None:
+    cut = without_figures("bf16", "autocast", "cut short", "it had not ended after 40 s")
+    untried = without_figures("compile", "default", "not tried", "the budget is too short for it")
+    text = render_ladder(a_ladder(rungs=(cut, untried)), "hotlap.toml")
+    heading = "  not tried to the end, the budget is too short for them:\n"
+    assert f"{heading}    bf16=autocast, compile=default\n" in text
+    assert "not kept" not in text
+    hung = replace(cut, state="hung")
+    assert "bf16=autocast                hung: it had" in render_ladder(
+        a_ladder(rungs=(hung, untried)), "hotlap.toml"
+    )
+    # There was time later, or for another pair with it.
+    assert heading not in render_ladder(a_ladder(rungs=(cut, rung(True))), "hotlap.toml")
+
+
+def test_a_rung_without_figures_lines_up_with_the_others() -> None:
+    cut = without_figures("bf16", "autocast", "cut short", "it had not ended after 40 s")
+    measured = rung(False, reason="inside the noise")
+    line, above = render_rung(cut), render_rung(measured)
+    assert line.index("bf16") == above.index("bf16")
+    assert line.index("cut short") == above.index("not kept")
+    assert " ".join(line.split()) == "bf16=autocast cut short it had not ended after 40 s"
+
+
+@pytest.mark.parametrize(
+    ("objective", "kept"),
+    [
+        ("time", "kept, and what the step loses without it:"),
+        ("memory", "kept, and what memory grows by without it:"),
+        ("energy", "kept, and what the energy of a sample grows by without it:"),
+    ],
+)
+def test_what_is_lost_without_a_lever_is_told_in_what_was_to_be_bettered(
+    objective: str, kept: str
+) -> None:
+    ladder = a_ladder(objective=objective, rungs=(replace(rung(True), contribution=1.5),))
+    assert kept in render_ladder(ladder, "hotlap.toml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "ending"),
+    [
+        ({}, "(60 s)"),
+        ({"status": "interrupted"}, "(60 s, interrupted)"),
+        ({"status": "out of budget"}, "(60 s, the budget is too short for all of it)"),
+        (
+            {"status": "out of budget", "budget_s": 120.0, "further_try_s": 90.0},
+            "(60 s; 60 s of the budget are left, and a further try with its proof takes about "
+            "90 s)",
+        ),
+        (
+            {"status": "out of budget", "budget_s": 60.0, "further_try_s": 90.0},
+            "(60 s; the budget is used up, and a further try with its proof takes about 90 s)",
+        ),
+    ],
+)
+def test_a_climb_says_why_it_took_no_longer(fields: dict[str, Any], ending: str) -> None:
+    assert ending in render_ladder(a_ladder(**fields), "hotlap.toml")
+
+
+def test_a_baseline_that_was_another_at_first_is_told() -> None:
+    ladder = a_ladder(first_baseline=Rate(120.0, 119.0, 121.0, 4.0 * 2**30, 0.5))
+    again = "the baseline was measured again later; at first it was"
+    assert f"{again} 120 samples/s" in render_ladder(ladder, "hotlap.toml")
+    assert again not in render_ladder(replace(ladder, objective="memory"), "hotlap.toml")
+    assert again not in render_ladder(a_ladder(), "hotlap.toml")
+
+
+def two_trials() -> list[Trial]:
+    """Of the same command; the second is three times as fast."""
+    first = World({}).make({}, 0, 32, 12, 60.0)
+    phases = {"forward": 0.02, "backward": 0.02}
+    return [first, replace(first, phases_s=phases, step_s=(0.04,) * 32)]
+
+
+def test_the_step_of_the_baseline_is_the_one_its_rate_is_of() -> None:
+    *_, head, line, step = render_baseline(two_trials(), Rate(320.0, 300.0, 340.0), "time").split(
+        "\n"
+    )
+    assert line.split() == ["baseline", "320", "1.00x", "ok"]
+    assert step.strip() == "step 50 ms: forward 45%, backward 55%"  # 16 samples
+    assert "samples/s" in head
+    unknown = [replace(trial, samples_per_step=None) for trial in two_trials()]
+    text = render_baseline(unknown, Rate(20.0, 19.0, 21.0), "time")
+    assert " steps/s" in text
+    assert "step 50 ms" in text
+
+
+@pytest.mark.parametrize(
+    ("objective", "ratio"),
+    [
+        ("time", "times faster than the baseline"),
+        ("memory", "times smaller than the baseline"),
+        ("energy", "times more samples a joule than the baseline"),
+    ],
+)
+def test_the_ladder_says_what_its_ratio_is_of(objective: str, ratio: str) -> None:
+    assert ratio in render_baseline(two_trials(), Rate(320.0, 300.0, 340.0), objective)
+
+
+def test_energy_has_a_column_only_where_the_machine_tells_it() -> None:
+    trials = two_trials()
+    with_it = render_baseline(trials, Rate(320.0, 300.0, 340.0, None, 0.25), "time")
+    without_it = render_baseline(trials, Rate(320.0, 300.0, 340.0), "time")
+    assert "J/sample" in with_it
+    assert "J/sample" not in without_it
+    for text, has_energy in ((with_it, True), (without_it, False)):
+        head = text.splitlines()[2]
+        line = render_rung(rung(False), has_energy=has_energy)
+        assert head.index("state") == line.index("not kept")
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.01234, 0.01345), (528.44, 5632.0), (14000.8, 16250.3), (140008.0, 162503.0), (2e6, 3.4e7)],
+)
+def test_an_interval_fits_its_column(low: float, high: float) -> None:
+    wide = replace(rung(False), low=low, high=high)
+    assert render_rung(wide).index("not kept") == render_rung(rung(False)).index("not kept")
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "minutes"), [(60.0, "1 minute)"), (90.0, "1.5 minutes)"), (900.0, "15 minutes)")]
+)
+def test_one_minute_is_no_minutes(budget_s: float, minutes: str) -> None:
+    assert render_title(("x.py",), budget_s) == f"hotlap tune: x.py (up to {minutes}"
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from simulated import World
 
+from hotlap.cli.tune import parse
 from hotlap.errors import UsageError
 from hotlap.tuner import tune
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
 from hotlap.tuner.prove import prove
+from hotlap.tuner.settings import read_settings
 from hotlap.tuner.trial import run_trial
 from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
 
@@ -143,6 +145,7 @@ def test_run_applies_what_was_kept_and_says_so(tuned: tuple[Path, str]) -> None:
 
 def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
     folder = work(tmp_path, "0")
+    (folder / "hotlap.toml").write_text('[levers]\nworkers = "2"\n')
     traps = (
         "scale_gradients_claims_rounding,drop_batches_claims_nothing,freeze_layer_claims_rounding"
     )
@@ -153,6 +156,9 @@ def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
     assert ladder["levers"] == {}
     assert [rung["state"] for rung in ladder["rungs"]] == ["different"] * 3
     assert "nothing was seen to pay" in done.stderr
+    assert "note: what hotlap.toml held before is kept in hotlap.toml.old" in done.stderr
+    assert read_settings(folder / "hotlap.toml.old") == {"workers": "2"}
+    assert read_settings(folder / "hotlap.toml") == {}
 
 
 def test_a_trial_that_dies_is_a_state_and_the_climb_goes_on(tmp_path: Path) -> None:
@@ -268,19 +274,43 @@ def test_a_damaged_settings_file_is_one_sentence(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_help_calls_a_lever_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    assert "such as batch_size" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('hello')\nraise SystemExit('no data here')")
     done = hotlap(tmp_path, "tune", "train.py")
     assert done.returncode == 2
     assert "the command itself does not run: it ended" in done.stderr
+    assert "samples/s" not in done.stderr  # a table without a line
     assert "no data here" in done.stderr
     # What failed is not remembered: mended, the same command starts anew.
     assert not list((tmp_path / ".hotlap").glob("tune-*"))
 
 
-def tuning_of(folder: Path, **fields: Any) -> Tuning:
+def tuning_of(folder: Path, watcher: Watcher | None = None, **fields: Any) -> Tuning:
     request = TuneRequest(("train.py",), folder / ".hotlap", folder / "x.toml", **fields)
-    return Tuning(request, Watcher())
+    return Tuning(request, watcher or Watcher())
+
+
+def test_settings_of_another_climb_are_kept_and_those_of_the_same_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    file, older = tmp_path / "x.toml", tmp_path / "x.toml.old"
+    file.write_text('[levers]\nworkers = "2"\n')
+    notes: list[str] = []
+    tuning_of(tmp_path, Watcher(note=notes.append))._write_settings({"threads": "1"})
+    goes_on = tuning_of(tmp_path, Watcher(note=notes.append))
+    goes_on._write_settings({"threads": "2"})
+    goes_on._write_settings({})
+    assert read_settings(file) == {}
+    assert read_settings(older) == {"workers": "2"}
+    assert notes == [f"what {file} held before is kept in {older}"]
 
 
 def test_trials_of_a_script_that_was_changed_are_not_taken_up(

@@ -51,16 +51,16 @@ def _tune(arguments: argparse.Namespace) -> int:
         scratch_dir=arguments.scratch,
         fresh=arguments.fresh,
     )
-    display = Display(arguments.quiet)
+    display = Display(arguments.quiet, arguments.objective)
     watcher = Watcher(display.started, display.baseline, display.rung, display.note)
     tuning = Tuning(request, watcher)
     options.check_target("--output", arguments.output)
     options.check_folder("--runs-dir", arguments.runs_dir)
     if arguments.sweep:
         return _sweep(tuning, arguments, display)
-    from hotlap.report.ladder import render_header, render_ladder
+    from hotlap.report.ladder import render_ladder, render_title
 
-    display.line(render_header(request.command, request.budget_s))
+    display.line(render_title(request.command, request.budget_s))
     ladder = tuning.climb()
     display.line(render_ladder(ladder, str(arguments.output)))
     try:
@@ -105,8 +105,9 @@ def _proven(tuning: Any, ladder: Any, arguments: argparse.Namespace, display: Di
 class Display:
     """Lines on stderr; on a terminal also what is being tried right now."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, quiet: bool, objective: str) -> None:
+        self._quiet, self._objective = quiet, objective
+        self._has_energy = True
         self._is_live = sys.stderr.isatty() and not quiet
         self._width = shutil.get_terminal_size().columns if self._is_live else None
         self._n_started, self._began = 0, time.monotonic()
@@ -126,18 +127,19 @@ class Display:
             line = (text + settings_text(levers))[: self._width]
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
-    def baseline(self, trial: Any, samples_per_s: float, workload: Any) -> None:
+    def baseline(self, trials: Sequence[Any], rate: Any) -> None:
         """The baseline has been measured."""
         from hotlap.report.ladder import render_baseline
 
-        self.line(render_baseline(trial, samples_per_s, workload))
+        self._has_energy = rate.energy_per_sample_j is not None
+        self.line(render_baseline(trials, rate, self._objective))
 
     def rung(self, rung: Any) -> None:
         """A rung has been decided."""
         from hotlap.report.ladder import render_rung
 
         if rung.state not in ("not applicable", "not allowed"):
-            self.line(render_rung(rung, self._width))
+            self.line(render_rung(rung, self._width, has_energy=self._has_energy))
 
     def note(self, text: str) -> None:
         """Something a user should know."""
@@ -188,7 +190,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         type=_names,
         default=[],
         metavar="A,B",
-        help="levers that change the maths and may be kept all the same, such as batch",
+        help="levers that change the maths and may be kept all the same, such as batch_size",
     )
     parser.add_argument(
         "--only", type=_some_names, default=[], metavar="A,B", help="only these levers"

@@ -17,14 +17,15 @@ from hotlap.records.codec import from_json, read_json, write_json
 
 LADDER_SCHEMA = 1
 
-State = Literal["ok", "oom", "crashed", "hung", "diverged"]
-"""Of a trial: how it ended."""
+State = Literal["ok", "oom", "crashed", "hung", "cut short", "diverged"]
+"""Of a trial: how it ended; cut short is what the budget had no more time for."""
 
 RungState = Literal[
     "ok",
     "oom",
     "crashed",
     "hung",
+    "cut short",
     "diverged",
     "different",
     "no effect",
@@ -105,7 +106,7 @@ class Rung:
     low: float | None
     high: float | None
     ratio: float | None
-    """Against the baseline."""
+    """How many times better than the baseline it is, by the objective."""
     gain: float | None
     """Against the settings that were the best when it was tried."""
     gain_low: float | None
@@ -161,6 +162,11 @@ class Ladder:
     edits: tuple[str, ...] = ()
     diff: str = ""
     proof: Proof | None = None
+    first_baseline: Rate | None = None
+    """The baseline as it was at the start; `baseline` is of its last measurements."""
+    budget_s: float | None = None
+    further_try_s: float | None = None
+    """How long the shortest try takes that there was no time for; None where none was left out."""
     schema: int = field(default=LADDER_SCHEMA)
 
     def write(self, path: Path) -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from hotlap.levers.common.workload import Workload
 from hotlap.records.ladder import Ladder, Proof, Rate, Rung, Trial
 from hotlap.report.terminal import command_text, quantity, seconds
+from hotlap.tuner.objective import OBJECTIVES
 from hotlap.tuner.sweep import SweepPoint
 
-COLUMNS = "  {:<28} {:>10} {:>16} {:>6} {:>9} {:>8}  {:<9} {}"
 
-
-def render_header(command: tuple[str, ...], budget_s: float) -> str:
+def render_title(command: tuple[str, ...], budget_s: float) -> str:
     """What is about to happen."""
-    head = COLUMNS.format(
-        "rung", "samples/s", "95 % interval", "ratio", "memory", "J/sample", "state", "loss"
-    )
-    return f"hotlap tune: {command_text(command)} (up to {budget_s / 60:g} minutes)\n\n{head}"
+    minutes = f"{budget_s / 60:g} {'minute' if budget_s == 60 else 'minutes'}"
+    return f"hotlap tune: {command_text(command)} (up to {minutes})"
 
 
 def settings_text(levers: Mapping[str, str]) -> str:
@@ -27,45 +24,67 @@ def settings_text(levers: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in levers.items()) or "as it is"
 
 
-def render_baseline(trial: Trial, rate: float, workload: Workload) -> str:
-    """The first line, and where the step's time goes."""
-    total = sum(workload.phases_s.values())
-    shares = [
-        f"{name} {share:.0%}"
-        for name, s in workload.phases_s.items()
-        if total and (share := s / total) >= 0.01
-    ]
-    line = COLUMNS.format(
+def render_baseline(trials: Sequence[Trial], rate: Rate, objective: str) -> str:
+    """The head of the ladder and its first line, and where the time of that step goes."""
+    samples_per_step = trials[0].samples_per_step
+    energy = rate.energy_per_sample_j
+    head = _row(
+        "rung",
+        "samples/s" if samples_per_step else "steps/s",
+        "95 % interval",
+        "ratio",
+        "memory",
+        "J/sample" if energy is not None else None,
+        "state",
+        "loss",
+    )
+    line = _row(
         "baseline",
-        quantity(rate),
+        quantity(rate.samples_per_s),
         "",
         "1.00x",
-        _gib(trial.device_peak_bytes or trial.host_peak_bytes),
-        _number(trial.energy_per_sample_j),
+        _gib(rate.memory_bytes),
+        _number(energy) if energy is not None else None,
         "ok",
         "",
     )
-    return f"{line.rstrip()}\n  {'':28} step {seconds(total)}: {', '.join(shares)}"
+    step = seconds((samples_per_step or 1.0) / rate.samples_per_s)
+    shares = [f"{name} {share:.0%}" for name, share in _shares(trials).items() if share >= 0.01]
+    return "\n".join(
+        [
+            f"\n  ratio: times {OBJECTIVES[objective].better} than the baseline as it was measured "
+            "last; %: against the best so far",
+            head,
+            line.rstrip(),
+            f"  {'':28} step {step}: {', '.join(shares) or 'its phases are unknown'}",
+        ]
+    )
 
 
-def render_rung(rung: Rung, width: int | None = None) -> str:
+def _shares(trials: Sequence[Trial]) -> dict[str, float]:
+    """Of each phase in a step, over trials that count alike."""
+    known = [trial.phases_s for trial in trials if sum(trial.phases_s.values())]
+    names = known[0] if known else ()
+    return {name: fmean(one[name] / sum(one.values()) for one in known) for name in names}
+
+
+def render_rung(rung: Rung, width: int | None = None, *, has_energy: bool = True) -> str:
     """One line, with the reason behind it where the rung was not kept.
 
-    Where the line is longer than `width`, the reason stands below it.
+    Where the line is longer than `width`, the reason stands below it. Without `has_energy` there
+    is no column for it.
     """
     name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
     state = "kept" if rung.kept else ("not kept" if rung.state == "ok" else rung.state)
-    interval = f"[{quantity(rung.low)}, {quantity(rung.high)}]" if rung.low and rung.high else ""
-    text = rung.loss_verdict if rung.kept else rung.reason
-    if rung.samples_per_s is None:
-        return f"  {name:<28} {state}: {rung.reason}"
-    figures = COLUMNS.format(
+    interval = f"[{_short(rung.low)}, {_short(rung.high)}]" if rung.low and rung.high else ""
+    text = rung.loss_verdict if rung.kept and rung.samples_per_s else rung.reason
+    figures = _row(
         ("+ " if rung.kept else "  ") + name,
-        quantity(rung.samples_per_s),
+        quantity(rung.samples_per_s) if rung.samples_per_s else "",
         interval,
         f"{rung.ratio:.2f}x" if rung.ratio else "",
         _gib(rung.memory_bytes),
-        _number(rung.energy_per_sample_j),
+        _number(rung.energy_per_sample_j) if has_energy else None,
         state,
         "",
     )
@@ -74,26 +93,52 @@ def render_rung(rung: Rung, width: int | None = None) -> str:
     return (figures + text).rstrip()
 
 
+def _row(
+    name: str,
+    rate: str,
+    interval: str,
+    ratio: str,
+    memory: str,
+    energy: str | None,
+    state: str,
+    text: str,
+) -> str:
+    """A line of the ladder; None is a column that this machine has no figures for."""
+    joules = f" {energy:>8}" if energy is not None else ""
+    figures = f"{name:<28} {rate:>10} {interval:>16} {ratio:>6} {memory:>9}{joules}"
+    return f"  {figures}  {state:<9} {text}"
+
+
+def _short(value: float) -> str:
+    """A bound in six characters, so that two of them fit their column."""
+    if value >= 1e7:
+        return f"{value / 1e6:.4g}M"
+    if value >= 1e5:
+        return f"{value / 1e3:,.0f}k"
+    return quantity(value) if value >= 1 else f"{value:.3g}"
+
+
 def render_ladder(ladder: Ladder, output: str) -> str:
     """What was kept and what it is worth, what was refused and why, and the edits."""
     lines = ["", *_result(ladder)]
     kept = [rung for rung in ladder.rungs if rung.kept]
     if kept:
-        lines += ["", "  kept, and what the step loses without it:"]
+        lines += ["", f"  kept, and {OBJECTIVES[ladder.objective].without}:"]
         names = [f"{rung.lever}={rung.value}" for rung in kept]
         lines += [f"    {n:<28} {_contribution(r)}" for n, r in zip(names, kept, strict=True)]
-    shown_apart = ("not applicable", "not tried")
+    shown_apart = ("not applicable", "not tried", "cut short")
     refused = [r for r in _last_tries(ladder.rungs) if not r.kept and r.state not in shown_apart]
     if refused:
         lines += ["", "  not kept:"]
         for rung in refused:
             name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
-            lines.append(f"    {name:<28} {rung.state}: {rung.reason}")
+            state = "" if rung.state == "ok" else f"{rung.state}: "
+            lines.append(f"    {name:<28} {state}{rung.reason}")
             if rung.state in ("crashed", "oom", "hung"):
                 lines += [f"      | {line}" for line in rung.last_lines[-3:]]
-    untried = [f"{rung.lever}={rung.value}" for rung in ladder.rungs if rung.state == "not tried"]
+    untried = _without_time(ladder.rungs)
     if untried:
-        lines += ["", "  not tried, the budget is too short for them:"]
+        lines += ["", "  not tried to the end, the budget is too short for them:"]
         lines += textwrap.wrap(
             ", ".join(untried), 96, initial_indent="    ", subsequent_indent="    "
         )
@@ -119,27 +164,46 @@ def _last_tries(rungs: Sequence[Rung]) -> list[Rung]:
     return [r for i, r in enumerate(rungs) if r.state != "ok" or i == last[r.lever, r.value]]
 
 
+def _without_time(rungs: Sequence[Rung]) -> list[str]:
+    """What the budget was too short for, unless there was time at another moment."""
+    short = [r for r in rungs if r.state in ("not tried", "cut short")]
+    tried = {(rung.lever, rung.value) for rung in rungs if rung not in short}
+    names = [f"{r.lever}={r.value}" for r in short if (r.lever, r.value) not in tried]
+    return list(dict.fromkeys(names))
+
+
 def _result(ladder: Ladder) -> list[str]:
-    how = {
-        "complete": "",
-        "out of budget": ", the budget is too short for more",
-        "interrupted": ", interrupted",
-    }
-    if not ladder.levers:
-        as_it_is = f"{quantity(ladder.baseline.samples_per_s)} {ladder.unit} as it is"
-        if ladder.objective != "time":
-            as_it_is = f"{_figure(ladder.baseline, ladder.objective)} as it is"
+    objective, ending = ladder.objective, _ending(ladder)
+    if ladder.levers:
+        interval = ""
+        if ladder.ratio_low and ladder.ratio_high:
+            interval = f" [{ladder.ratio_low:.2f}, {ladder.ratio_high:.2f}]"
+        found = f"{ladder.ratio:.2f}x {OBJECTIVES[objective].better}{interval}: {_from_to(ladder)}"
+    else:
         was_tried = any(rung.samples_per_s for rung in ladder.rungs)
         found = "nothing was seen to pay" if was_tried else "no lever was tried to its end"
-        return [f"  {found}: {as_it_is} ({seconds(ladder.total_s)}{how[ladder.status]})"]
-    interval = ""
-    if ladder.ratio_low and ladder.ratio_high:
-        interval = f" [{ladder.ratio_low:.2f}, {ladder.ratio_high:.2f}]"
-    what = {"time": "faster", "memory": "smaller", "energy": "more samples a joule"}
-    return [
-        f"  {ladder.ratio:.2f}x {what[ladder.objective]}{interval}: {_from_to(ladder)} "
-        f"({seconds(ladder.total_s)}{how[ladder.status]})"
-    ]
+        found += f": {_figure(ladder.baseline, ladder)} as it is"
+    lines = [f"  {found} ({ending})"]
+    at_first = _figure(ladder.first_baseline or ladder.baseline, ladder)
+    if at_first != _figure(ladder.baseline, ladder):
+        lines.append(f"    the baseline was measured again later; at first it was {at_first}")
+    return lines
+
+
+def _ending(ladder: Ladder) -> str:
+    """How long it took, and why no longer."""
+    took = seconds(ladder.total_s)
+    if ladder.status == "complete":
+        return took
+    if ladder.status == "interrupted":
+        return f"{took}, interrupted"
+    if ladder.further_try_s is None or ladder.budget_s is None:
+        return f"{took}, the budget is too short for all of it"
+    left_s = ladder.budget_s - ladder.total_s
+    left = f"{left_s:.0f} s of the budget are left" if left_s >= 1 else "the budget is used up"
+    return (
+        f"{took}; {left}, and a further try with its proof takes about {ladder.further_try_s:.0f} s"
+    )
 
 
 def _from_to(ladder: Ladder) -> str:
@@ -148,13 +212,15 @@ def _from_to(ladder: Ladder) -> str:
     rates = f"{quantity(first.samples_per_s)} -> {quantity(best.samples_per_s)} {ladder.unit}"
     if ladder.objective == "time":
         return rates
-    return f"{_figure(first, ladder.objective)} -> {_figure(best, ladder.objective)}, at {rates}"
+    return f"{_figure(first, ladder)} -> {_figure(best, ladder)}, at {rates}"
 
 
-def _figure(measured: Rate, objective: str) -> str:
-    if objective == "memory":
+def _figure(measured: Rate, ladder: Ladder) -> str:
+    if ladder.objective == "memory":
         return _gib(measured.memory_bytes)
-    return f"{_number(measured.energy_per_sample_j)} J/sample"
+    if ladder.objective == "energy":
+        return f"{_number(measured.energy_per_sample_j)} J/sample"
+    return f"{quantity(measured.samples_per_s)} {ladder.unit}"
 
 
 def _contribution(rung: Rung) -> str:
@@ -202,4 +268,18 @@ def render_sweep(points: Sequence[SweepPoint]) -> str:
         )
         for point in points
     ]
+    fastest = _fastest(points)
+    if fastest:
+        lines += ["", f"  {fastest};"]
+        lines += ["  another batch is another training: its learning rate is to be chosen anew"]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _fastest(points: Sequence[SweepPoint]) -> str:
+    """Nothing where samples are not known: steps of another batch are other steps."""
+    known = [p for p in points if p.samples_per_s and p.samples_per_step]
+    if not known:
+        return ""
+    best = max(known, key=lambda point: point.samples_per_s or 0.0)
+    batch = f"{_number(best.samples_per_step)} samples a step"
+    return f"x{best.factor} ({batch}) is the fastest of these, each measured once"

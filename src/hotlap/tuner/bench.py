@@ -66,6 +66,8 @@ class Bench:
                 trial = from_json(Trial, json.loads(line), "")
             except (ValueError, RecordError):
                 continue  # the line that was being written when it was interrupted
+            if trial.state == "cut short":
+                continue  # there may be time for it now
             self.on_file.setdefault(key_of(trial.levers), []).append(trial)
             self.n_resumed += 1
 
@@ -81,7 +83,7 @@ class Bench:
             trial = self.make(settings, seed, self.n_steps, n_warmup, limit_s)
             if trial.state == "hung" and limit_s < self.patience_s():
                 reason = f"it had not ended after {limit_s:.0f} s, all that the budget left for it"
-                trial = replace(trial, reason=reason)
+                trial = replace(trial, state="cut short", reason=reason)
             self._write(trial)
         self.trials.setdefault(key_of(settings), []).append(trial)
         return trial

@@ -30,8 +30,9 @@ from hotlap.tuner.bottleneck import Bottleneck, bottleneck
 from hotlap.tuner.forecast import Forecast, without
 from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
+from hotlap.tuner.objective import TIME, Objective
 from hotlap.tuner.order import PROMISING, Candidate
-from hotlap.tuner.rungs import signed, signed_inverse, untried
+from hotlap.tuner.rungs import inverse, untried
 from hotlap.tuner.second_chance import SecondChances, Unseen
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
@@ -58,6 +59,8 @@ class Climb:
     needed_values: Callable[[Lever], str | None]
     """The value with which a lever that another one needs is applied; None where it does not."""
     memory_limit_bytes: float | None = None
+    objective: Objective = TIME
+    """Whose score the bench has."""
     on_rung: Callable[[Rung], None] = lambda rung: None
     on_kept: Callable[[Mapping[str, str]], None] = lambda levers: None
     best: dict[str, str] = field(default_factory=dict)
@@ -69,6 +72,8 @@ class Climb:
     _judged_from: dict[str, str] = field(default_factory=dict)
     """The settings that `reference` is of."""
     is_complete: bool = True
+    further_try_s: float | None = None
+    """How long the shortest try takes that there was no time for."""
     _order: Order = lambda kept, trial: ()
     _considered: set[Key] = field(default_factory=set)
     """Candidates whose turn has come."""
@@ -109,7 +114,9 @@ class Climb:
         trial = self.bench.measure({})
         if trial.state != "ok":
             lines = "".join(f"\n  {line}" for line in trial.last_lines)
-            raise UsageError(f"the command itself does not run: {trial.reason}{lines}")
+            is_cut = trial.state == "cut short"
+            what = "the budget is too short" if is_cut else "the command itself does not run"
+            raise UsageError(f"{what}: {trial.reason}{lines}")
         return trial
 
     # Rungs ------------------------------------------------------------------------------------
@@ -130,10 +137,12 @@ class Climb:
                 break
             key = key_of(one.settings)
             self._chances.take(key)
-            if self.bench.time_left() > self._forecast.try_s(one, self.best):
+            needed_s = self._forecast.try_s(one, self.best)
+            if self.bench.time_left() > needed_s:
                 self._try(one)
             else:
                 self.is_complete = False
+                self.further_try_s = min(needed_s, self.further_try_s or needed_s)
                 if key not in considered and not one.together:
                     reason = "the budget is too short for it"
                     self.rungs.append(untried(one.lever, one.value, "not tried", reason))
@@ -362,13 +371,13 @@ class Climb:
         return ratio(new, old, bench.between())
 
     def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
-        what = f"{signed(gain)}{self._with_others(settings, lever)}"
+        what = f"{self.objective.told(gain)}{self._with_others(settings, lever)}"
         value = settings[lever.name]
         if any(r.gain and (r.lever, r.value) == (lever.name, value) for r in self.rungs):
             what += ", tried again"
         if kept:
             return what
-        return f"{what}: {'slower' if gain.high < 1.0 else 'inside the noise'}"
+        return f"{what}: {self.objective.worse if gain.high < 1.0 else 'inside the noise'}"
 
     def _with_others(self, settings: Mapping[str, str], lever: Lever) -> str:
         together = sorted(set(settings) - set(self.best) - {lever.name})
@@ -443,7 +452,7 @@ class Climb:
         if gain.low > 1.0:
             self._contribute(name, gain, "")
             return
-        self._drop(name, f"a passenger: without it {signed_inverse(gain)}")
+        self._drop(name, f"a passenger: without it {self.objective.told(inverse(gain))}")
         self.best = others
         self.on_kept(self.best)
 
@@ -502,8 +511,18 @@ class Climb:
     # Rungs as data ----------------------------------------------------------------------------
 
     def _add(self, rung: Rung) -> None:
+        if rung.state == "cut short":
+            self.is_complete = False
         self.rungs.append(rung)
         self.on_rung(rung)
+
+    def _against_baseline(self, trial: Trial, gain: Interval | None) -> float | None:
+        if gain and not self.best:
+            return gain.value  # over the baseline itself, from all the looks that were taken
+        if self.bench.score(trial) is None:
+            return None
+        bench = self.bench
+        return ratio(bench.measured(trial.levers), bench.measured({}), bench.between()).value
 
     def _rung(
         self,
@@ -515,8 +534,9 @@ class Climb:
         reason: str,
         gain: Interval | None = None,
     ) -> Rung:
-        speed = self.rate_of(trial.levers) if trial.state == "ok" else None
-        base = self.rate_of({}).samples_per_s
+        # One look was not enough, and the next was cut short: nothing is known of it.
+        is_measured = trial.state == "ok" and state != "cut short"
+        speed = self.rate_of(trial.levers) if is_measured else None
         return Rung(
             lever=lever.name,
             value=value,
@@ -524,12 +544,12 @@ class Climb:
             samples_per_s=speed.samples_per_s if speed else None,
             low=speed.low if speed else None,
             high=speed.high if speed else None,
-            ratio=speed.samples_per_s / base if speed else None,
+            ratio=self._against_baseline(trial, gain) if speed else None,
             gain=gain.value if gain else None,
             gain_low=gain.low if gain else None,
             gain_high=gain.high if gain else None,
-            memory_bytes=memory_of(trial) if trial.state == "ok" else None,
-            energy_per_sample_j=trial.energy_per_sample_j,
+            memory_bytes=memory_of(trial) if is_measured else None,
+            energy_per_sample_j=trial.energy_per_sample_j if is_measured else None,
             loss_verdict=verdict.text if verdict else "",
             kept=False,
             reason=reason,

@@ -36,6 +36,6 @@ def signed(gain: Interval) -> str:
     )
 
 
-def signed_inverse(gain: Interval) -> str:
+def inverse(gain: Interval) -> Interval:
     """What it is to be without that gain."""
-    return signed(Interval(1 / gain.value, 1 / gain.high, 1 / gain.low))
+    return Interval(1 / gain.value, 1 / gain.high, 1 / gain.low)

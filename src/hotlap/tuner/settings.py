@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -72,6 +73,23 @@ def _value_of(lever: Lever, asked: str, workload: Workload, source: str) -> str:
     if not accepts(asked):
         raise UsageError(f"{source}: the lever {lever.name} is '{asked}'; {expected}, or 'off'")
     return asked
+
+
+def keep_older(path: Path) -> Path | None:
+    """Copy a file that is about to be replaced, unless it holds no lever; where the copy is.
+
+    One that is no settings file, or a damaged one, is somebody's as well.
+    """
+    if not path.is_file():
+        return None
+    try:
+        if not read_settings(path):
+            return None
+    except UsageError:
+        pass
+    older = path.with_name(f"{path.name}.old")
+    shutil.copy2(path, older)
+    return older
 
 
 def write_settings(path: Path, levers: Mapping[str, str], comments: list[str]) -> None:

@@ -30,13 +30,14 @@ from hotlap.levers.common.workload import (
     workload_from,
 )
 from hotlap.machine.host import cpu_flags, describe_host
-from hotlap.records.ladder import Ladder, Rung, Trial
+from hotlap.records.ladder import Ladder, Rate, Rung, Trial
 from hotlap.records.run import Run
-from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, memory_of, rate
+from hotlap.tuner.bench import MIN_STEPS, Bench, Settings, memory_of
 from hotlap.tuner.climb import Climb
+from hotlap.tuner.objective import OBJECTIVES, Objective
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
-from hotlap.tuner.settings import write_settings
+from hotlap.tuner.settings import keep_older, write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 
 TRIAL_S = 4.0
@@ -75,7 +76,8 @@ class Watcher:
     """Who is told while it climbs."""
 
     started: Callable[[Settings], None] = lambda settings: None
-    baseline: Callable[[Trial, float, Workload], None] = lambda trial, samples_per_s, workload: None
+    baseline: Callable[[Sequence[Trial], Rate], None] = lambda trials, rate: None
+    """Its trials and what both came to."""
     rung: Callable[[Rung], None] = lambda rung: None
     note: Callable[[str], None] = lambda text: None
 
@@ -96,6 +98,7 @@ class Tuning:
     workload: Workload = field(default_factory=host_workload)
     _scratch: Scratch | None = None
     _told: set[str] = field(default_factory=set)
+    _first_baseline: Rate | None = None
 
     def __post_init__(self) -> None:
         self.levers = find_levers(self.request.lever_files)
@@ -113,6 +116,7 @@ class Tuning:
                 {lever.name: lever for lever in self.levers},
                 self._needed_value,
                 self.request.memory_limit_bytes,
+                self._objective,
                 on_rung=self.watcher.rung,
                 on_kept=self._write_settings,
             )
@@ -123,8 +127,8 @@ class Tuning:
                 self._check_objective(first, climb)
                 self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
-                samples_per_s = climb.rate_of({}).samples_per_s
-                self.watcher.baseline(first, samples_per_s, self.workload)
+                self._first_baseline = climb.rate_of({})
+                self.watcher.baseline(climb.reference.baselines, self._first_baseline)
                 climb.try_all(self._order)
                 climb.leave_one_out()
                 climb.conclude()
@@ -137,10 +141,10 @@ class Tuning:
                 if climb.best:
                     climb.result = climb.ratio_so_far()
             ladder = self._ladder(climb, status, started, time.monotonic() - began)
-        if status != "interrupted":
-            self.forget_trials()
         if status != "interrupted" or climb.best or not self.request.output.exists():
             self._write_settings(climb.best)  # interrupted with nothing yet, older ones stay
+        if status != "interrupted":
+            self.forget_trials()
         self.keep(ladder)
         return ladder
 
@@ -159,7 +163,7 @@ class Tuning:
 
     def _check_objective(self, baseline: Trial, climb: Climb) -> None:
         """Whether there is something to better, and something to stay below."""
-        if self._score()(baseline) is None:
+        if self._objective.score(baseline) is None:
             self.forget_trials()
             raise UsageError(
                 f"--objective {self.request.objective}: this machine does not tell it; "
@@ -205,7 +209,7 @@ class Tuning:
 
         bench = Bench(
             make,
-            self._score(),
+            self._objective.score,
             self.request.budget_s,
             min(TRIAL_S, self.request.budget_s / SHARE_OF_TRIAL),
             log=log,
@@ -267,12 +271,9 @@ class Tuning:
         name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
 
-    def _score(self) -> Score:
-        if self.request.objective == "memory":
-            return lambda trial: 1 / memory if (memory := memory_of(trial)) else None
-        if self.request.objective == "energy":
-            return lambda trial: 1 / energy if (energy := trial.energy_per_sample_j) else None
-        return rate
+    @property
+    def _objective(self) -> Objective:
+        return OBJECTIVES[self.request.objective]
 
     def _order(self, kept: Settings, trial: Trial) -> Sequence[Candidate]:
         """What to try on top of the levers that are kept, after a look at a trial of them."""
@@ -320,6 +321,9 @@ class Tuning:
             diff=unified_diff(
                 [edit for by_lever in edits if _is_whole(by_lever) for edit in by_lever]
             ),
+            first_baseline=self._first_baseline,
+            budget_s=self.request.budget_s,
+            further_try_s=climb.further_try_s,
         )
 
     def edits(self, levers: Mapping[str, str]) -> list[tuple[Edit, ...]]:
@@ -329,6 +333,15 @@ class Tuning:
         return [by_name[name].edit(value, workload) for name, value in levers.items()]
 
     def _write_settings(self, levers: Mapping[str, str]) -> None:
+        """Write the best so far; what another climb or a user wrote is kept beside it."""
+        # Beside the trials on file: a climb that goes on after an interruption knows its own.
+        mark = self._state_folder / "wrote-settings"
+        if not mark.exists():
+            older = keep_older(self.request.output)
+            if older:
+                self.watcher.note(f"what {self.request.output} held before is kept in {older}")
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
         comments = [
             f"Written by hotlap {__version__} tune; `hotlap run` applies it.",
             f"Command: {' '.join(self.request.command)!r}",
