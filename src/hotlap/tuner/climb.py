@@ -489,8 +489,9 @@ class Climb:
             if len(self.best) == 1:
                 self._contribute(next(iter(self.best)), result, "")
             return
+        told = self.objective.told(result)
         for name in list(self.best):
-            self._drop(name, f"all together are not seen to be better: {signed(result)}")
+            self._drop(name, f"all together are not seen to be better: {told}")
         self.best = {}
         self.on_kept(self.best)
 
