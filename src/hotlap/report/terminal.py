@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hotlap.records.run import PHASES, Run, Spread
+from hotlap.wording import n_of
 
 BAR_WIDTH = 30
 
@@ -110,7 +111,7 @@ def _validation(run: Run) -> str:
     one = run.validation
     passes = "1 pass" if one.n == 1 else f"{one.n} passes"
     full = f", about {seconds(one.full_set_s)} for the full set" if one.full_set_s else ""
-    return f"{passes}, {one.batches} batches, {seconds(one.mean_s)} a pass{full}"
+    return f"{passes}, {n_of(one.batches, 'batch', 'batches')}, {seconds(one.mean_s)} a pass{full}"
 
 
 def _ranks(run: Run) -> str:

@@ -38,6 +38,7 @@ from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
 from hotlap.tuner.settings import write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
+from hotlap.wording import n_of
 
 TRIAL_S = 4.0
 """How long the measured steps of a trial take, if the guard does not need more of them."""
@@ -220,9 +221,10 @@ class Tuning:
             log.parent.mkdir(parents=True, exist_ok=True)
             bench.load()
             if bench.n_resumed:
+                n_trials = n_of(bench.n_resumed, "trial")
                 self.watcher.note(
-                    f"going on with a climb that was interrupted after {bench.n_resumed} trials "
-                    "(--fresh starts anew)"
+                    f"going on with a climb that was interrupted after {n_trials} (--fresh starts "
+                    "anew)"
                 )
         return bench
 
