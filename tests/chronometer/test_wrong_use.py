@@ -194,6 +194,19 @@ def test_a_command_without_training_keeps_its_exit_code(
     assert seen in lines[0]
 
 
+@pytest.mark.parametrize("options", [("--warmup", "99999"), ("--warmup", "40")], ids=" ".join)
+def test_steps_that_are_all_warm_up_are_told_as_such(
+    hotlap_time: Callable[..., Result], options: tuple[str, str]
+) -> None:
+    result = hotlap_time("plain.py", options=options)
+    assert result.code == 0
+    assert result.run["steps"] == {"measured": 0, "warmup": 40}
+    assert result.stderr.decode().splitlines()[0] == (
+        "hotlap: no training step was measured: it made 40 steps, all within the warm-up "
+        f"({' '.join(options)})"
+    )
+
+
 def test_quiet_prints_nothing_of_hotlaps_own(hotlap_time: Callable[..., Result]) -> None:
     result = hotlap_time("python", "-c", "print(1)", options=["--quiet"])
     assert (result.code, result.stdout, result.stderr) == (0, b"1\n", b"")
