@@ -272,7 +272,7 @@ def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> Non
     (tmp_path / "train.py").write_text("print('hello')\nraise SystemExit('no data here')")
     done = hotlap(tmp_path, "tune", "train.py")
     assert done.returncode == 2
-    assert "the command itself does not run: it ended" in done.stderr
+    assert "the command itself does not run: it ended with exit code 1 before its" in done.stderr
     assert "no data here" in done.stderr
     # What failed is not remembered: mended, the same command starts anew.
     assert not list((tmp_path / ".hotlap").glob("tune-*"))

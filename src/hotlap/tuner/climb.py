@@ -33,6 +33,7 @@ from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.order import PROMISING, Candidate
 from hotlap.tuner.rungs import signed, signed_inverse, untried
 from hotlap.tuner.second_chance import SecondChances, Unseen
+from hotlap.tuner.trial import why_not_tuned
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
 """What is to be tried, the most promising first, given the best settings and a trial of them."""
@@ -106,8 +107,7 @@ class Climb:
         """Run the command as it is."""
         trial = self.bench.measure({})
         if trial.state != "ok":
-            lines = "".join(f"\n  {line}" for line in trial.last_lines)
-            raise UsageError(f"the command itself does not run: {trial.reason}{lines}")
+            raise UsageError(why_not_tuned(trial))
         return trial
 
     # Rungs ------------------------------------------------------------------------------------

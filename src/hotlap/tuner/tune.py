@@ -34,6 +34,7 @@ from hotlap.records.ladder import Ladder, Rung, Trial
 from hotlap.records.run import Run
 from hotlap.tuner.bench import MIN_STEPS, Bench, Score, Settings, memory_of, rate
 from hotlap.tuner.climb import Climb
+from hotlap.tuner.given_input import MISSING, input_identity, is_left_out
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
 from hotlap.tuner.settings import write_settings
@@ -157,6 +158,8 @@ class Tuning:
         except UsageError:
             self.forget_trials()
             raise
+        if is_left_out():
+            self.watcher.note(f"standard input is a pipe that is not empty; {MISSING}")
 
     def _check_objective(self, baseline: Trial, climb: Climb) -> None:
         """Whether there is something to better, and something to stay below."""
@@ -265,7 +268,7 @@ class Tuning:
         words += [self.request.objective, str(self.request.memory_limit_bytes)]
         words += [*self.request.allowed, str(self.request.steps)]
         words += [*self.request.only, "-", *self.request.skipped, platform.node()]
-        words += _sources(self.request.command)
+        words += [input_identity(), *_sources(self.request.command)]
         name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
 
