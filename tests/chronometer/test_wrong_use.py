@@ -167,6 +167,21 @@ def test_damaged_runs_are_listed_as_such_beside_the_good_ones(store: Path) -> No
     assert "plain.py" in good
 
 
+def test_levers_tell_two_runs_of_a_command_apart(store: Path) -> None:
+    many = {f"lever_{i}": "on" for i in range(30)}
+    spoil(store, "good-2", lambda run: run.update(levers={"threads": "1"}))
+    spoil(store, "good-3", lambda run: run.update(levers=many))
+    plain, one, several = hotlap("runs", "--runs-dir", str(store)).stdout.splitlines()[1:]
+    assert plain.endswith("  plain.py")
+    assert one.endswith("  plain.py  with threads=1")
+    assert several.endswith("…")
+    assert len(several) < 160
+    compared = compare(store, "good-1", "good-2").stdout.splitlines()
+    assert compared[0].endswith("  plain.py")
+    assert compared[1].endswith("  plain.py  with threads=1")
+    assert "  note: not the same levers" in compared
+
+
 # Commands without training: words, exit code, what hotlap says that it saw.
 WITHOUT_TRAINING = {
     "inference": (("no_training.py",), 7, "module calls: 1"),

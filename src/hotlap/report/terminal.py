@@ -158,7 +158,16 @@ def _loss(run: Run) -> str:
 
 def command_text(command: Sequence[str], width: int = 50) -> str:
     """A command as it would be typed, shortened."""
-    text = shlex.join(command)
+    return _shortened(shlex.join(command), width)
+
+
+def levers_text(run: Run, width: int = 60) -> str:
+    """The levers of a Run behind its command, as they are written after --levers, shortened."""
+    text = ",".join(f"{name}={value}" for name, value in run.levers.items())
+    return f"  with {_shortened(text, width)}" if text else ""
+
+
+def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -167,8 +176,8 @@ def render_comparison(
 ) -> str:
     """Two Runs side by side."""
     lines = [
-        f"  A  {a.id}  {command_text(a.command)}",
-        f"  B  {b.id}  {command_text(b.command)}",
+        f"  A  {a.id}  {command_text(a.command)}{levers_text(a)}",
+        f"  B  {b.id}  {command_text(b.command)}{levers_text(b)}",
         "",
         f"  {'':<14}{'A':>12}{'B':>12}{'B / A':>9}",
     ]
