@@ -138,7 +138,19 @@ def test_run_applies_what_was_kept_and_says_so(tuned: tuple[Path, str]) -> None:
     assert done.returncode == 0
     assert f"lever workers={value}: " in done.stderr
     assert json.loads((folder / "run.json").read_text())["levers"] == {"workers": value}
+    assert "was tuned for" not in done.stderr
     (folder / "run.json").unlink()
+
+
+def test_settings_of_another_script_or_of_none_are_told(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0")
+    settings = folder / "hotlap.toml"
+    settings.write_text('command = ["ema.py"]\n[levers]\nfused_optimizer = true\n')
+    told = hotlap(folder, "run", "--steps", "5", "train.py").stderr
+    assert "note: hotlap.toml was tuned for ema.py; its levers are applied to train.py\n" in told
+    settings.write_text('command = ["ema.py"]\n[levers]\n')
+    told = hotlap(folder, "run", "--steps", "5", "train.py").stderr
+    assert told.endswith("  hotlap.toml names no lever: the command ran as it is\n")
 
 
 def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from hotlap.tuner.climb import Climb
 from hotlap.tuner.given_input import MISSING, input_identity, is_left_out
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
-from hotlap.tuner.settings import write_settings
+from hotlap.tuner.settings import SettingsFile, write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 from hotlap.wording import n_of
 
@@ -334,11 +334,9 @@ class Tuning:
         return [by_name[name].edit(value, workload) for name, value in levers.items()]
 
     def _write_settings(self, levers: Mapping[str, str]) -> None:
-        comments = [
-            f"Written by hotlap {__version__} tune; `hotlap run` applies it.",
-            f"Command: {' '.join(self.request.command)!r}",
-        ]
-        write_settings(self.request.output, levers, comments)
+        comment = f"Written by hotlap {__version__} tune; `hotlap run` applies it."
+        kept = SettingsFile(dict(levers), self.request.command)
+        write_settings(self.request.output, kept, comment)
 
 
 def _sources(command: Sequence[str]) -> list[str]:
