@@ -112,7 +112,7 @@ def short_trial(tmp_path: Path, script: str) -> Trial:
 
 def test_a_script_with_few_steps_is_said_to_have_too_few(tmp_path: Path) -> None:
     one = short_trial(tmp_path, SCRIPT.replace("400", "12").replace("ENDING", "pass"))
-    told = "it ends after 3 steps, too few to be measured (6 are needed)"
+    told = "it ends after 3 steps, too few to be measured (at least 6 are needed)"
     assert (one.state, one.reason) == ("crashed", told)
     assert why_not_tuned(one) == f"the command itself cannot be tuned: {told}"
 

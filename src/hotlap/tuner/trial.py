@@ -254,8 +254,8 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
         return "oom", "it ran out of memory"
     if run.status in ("ok", "cut"):
         if run.step_s is None and run.steps.warmup:
-            made, needed = n_of(run.steps.warmup, "step"), request.n_warmup + 1
-            return "crashed", f"it ends after {made}, too few to be measured ({needed} are needed)"
+            few = f"too few to be measured (at least {request.n_warmup + 1} are needed)"
+            return "crashed", f"it ends after {n_of(run.steps.warmup, 'step')}, {few}"
         if run.step_s is None:
             return "crashed", "it ended without a training step"
         return "ok", ""
