@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hotlap.records.ladder import Ladder, Rate, Rung
-from hotlap.report.ladder import render_ladder, render_rung
+from hotlap.report.ladder import render_header, render_ladder, render_rung
 
 
 def a_ladder(**fields: Any) -> Ladder:
@@ -43,6 +43,10 @@ def a_ladder(**fields: Any) -> Ladder:
 )
 def test_the_result_is_told_in_what_was_to_be_bettered(objective: str, result: str) -> None:
     assert result in render_ladder(a_ladder(objective=objective), "hotlap.toml")
+
+
+def test_a_budget_of_one_minute_is_told() -> None:
+    assert render_header(("train.py",), 60).startswith("hotlap tune: train.py (up to 1 min)\n")
 
 
 def test_nothing_that_pays_is_told_in_what_was_to_be_bettered() -> None:

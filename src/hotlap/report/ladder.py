@@ -19,7 +19,7 @@ def render_header(command: tuple[str, ...], budget_s: float) -> str:
     head = COLUMNS.format(
         "rung", "samples/s", "95 % interval", "ratio", "memory", "J/sample", "state", "loss"
     )
-    return f"hotlap tune: {command_text(command)} (up to {budget_s / 60:g} minutes)\n\n{head}"
+    return f"hotlap tune: {command_text(command)} (up to {budget_s / 60:g} min)\n\n{head}"
 
 
 def settings_text(levers: Mapping[str, str]) -> str:
