@@ -985,6 +985,12 @@ WORDS = {
 }
 
 
+def test_a_block_of_one_line_in_words() -> None:
+    edit = wrap_block(Site(FILE, 1), Site(FILE, 2), AMP)
+    told = describe(edit, lambda file: "o = model(x)\no.backward(); i += 1\n")
+    assert told.endswith('train.py:1  with torch.autocast("cpu"): around this line')
+
+
 @pytest.mark.parametrize(("words", "edit"), WORDS.items(), ids=list(WORDS))
 def test_an_edit_in_words(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str, edit: Edit

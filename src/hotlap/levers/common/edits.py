@@ -182,8 +182,9 @@ def _in_particular(source: Source, edit: Edit, line: int) -> str:
         call = call_meant(source, line, edit)
         return f"{line}  {ast.unparse(parse(new_call(source, call, [edit.text])))}"
     _, wrapped = block(source, edit)
-    last = wrapped[-1].end_lineno or line
-    return f"{first_line(wrapped[0])}  {_one_line(edit.text)} around the lines up to {last}"
+    first, last = first_line(wrapped[0]), wrapped[-1].end_lineno or line
+    lines = "this line" if first == last else f"the lines up to {last}"
+    return f"{first}  {_one_line(edit.text)} around {lines}"
 
 
 def _short_call(edit: Edit) -> str:
