@@ -60,7 +60,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Run a training command exactly as it would run without hotlap, and say "
         "afterwards, on stderr, where its step goes. The Run is kept in .hotlap/.",
         epilog="COMMAND is a script (train.py --lr 0.1) or any program (torchrun …, python -m …); "
-        "everything from its first word on is its own.",
+        "everything from its first word on is its own. A sample is one element of the first "
+        "dimension of the first tensor of a batch.",
     )
     options.add_measuring(parser)
     return options.parse_with_command(parser, argv, "hotlap time train.py --lr 0.1")
