@@ -20,8 +20,8 @@ LAYERS = (
     *("records", "machine", "chronometer", "levers", "doctor", "planner", "tuner", "data"),
     *("distributed", "models", "trainer", "slurm", "sweep", "report", "cli"),
 )
-FREE = ("hotlap", "hotlap.errors")
-"""May be imported by all: the package's own version and its errors."""
+FREE = ("hotlap", "hotlap.errors", "hotlap.wording")
+"""May be imported by all: the package's own version, its errors, and how numbers are told."""
 MAY_IMPORT_TORCH = ("data", "distributed", "models", "trainer")
 IN_THE_USERS_PROCESS = ("records", "chronometer", "levers")
 """Standard library only, but for what they find there, imported when it is needed."""

@@ -71,6 +71,7 @@ def test_warm_up_is_left_out_of_the_comparison() -> None:
     [
         ({}, None),
         ({"command": ("other.py",)}, "not the same command"),
+        ({"levers": {"threads": "1"}}, "not the same levers"),
         ({"world_size": 8}, "not as many ranks"),
         ({"machine": {"hostname": "elsewhere"}}, "not the same machine"),
     ],

@@ -167,6 +167,21 @@ def test_damaged_runs_are_listed_as_such_beside_the_good_ones(store: Path) -> No
     assert "plain.py" in good
 
 
+def test_levers_tell_two_runs_of_a_command_apart(store: Path) -> None:
+    many = {f"lever_{i}": "on" for i in range(30)}
+    spoil(store, "good-2", lambda run: run.update(levers={"threads": "1"}))
+    spoil(store, "good-3", lambda run: run.update(levers=many))
+    plain, one, several = hotlap("runs", "--runs-dir", str(store)).stdout.splitlines()[1:]
+    assert plain.endswith("  plain.py")
+    assert one.endswith("  plain.py  with threads=1")
+    assert several.endswith("…")
+    assert len(several) < 160
+    compared = compare(store, "good-1", "good-2").stdout.splitlines()
+    assert compared[0].endswith("  plain.py")
+    assert compared[1].endswith("  plain.py  with threads=1")
+    assert "  note: not the same levers" in compared
+
+
 # Commands without training: words, exit code, what hotlap says that it saw.
 WITHOUT_TRAINING = {
     "inference": (("no_training.py",), 7, "module calls: 1"),
@@ -192,6 +207,19 @@ def test_a_command_without_training_keeps_its_exit_code(
     assert len(lines) == 1
     assert lines[0].startswith("hotlap: no training step was measured")
     assert seen in lines[0]
+
+
+@pytest.mark.parametrize("options", [("--warmup", "99999"), ("--warmup", "40")], ids=" ".join)
+def test_steps_that_are_all_warm_up_are_told_as_such(
+    hotlap_time: Callable[..., Result], options: tuple[str, str]
+) -> None:
+    result = hotlap_time("plain.py", options=options)
+    assert result.code == 0
+    assert result.run["steps"] == {"measured": 0, "warmup": 40}
+    assert result.stderr.decode().splitlines()[0] == (
+        "hotlap: no training step was measured: it made 40 steps, all within the warm-up "
+        f"({' '.join(options)})"
+    )
 
 
 def test_quiet_prints_nothing_of_hotlaps_own(hotlap_time: Callable[..., Result]) -> None:

@@ -279,6 +279,13 @@ def test_waits_for_a_late_rank_are_no_exchange(clinic: Clinic, tmp_path: Path) -
     assert limits["communication"] == pytest.approx(0.05, abs=0.01)
 
 
+def test_what_happens_once_a_step_is_told_so(clinic: Clinic, tmp_path: Path) -> None:
+    (finding,) = found(
+        clinic.on_gpu(profile_of(steps(DEVICE_PAIRS["dominant_op"].fault), tmp_path), {})
+    )
+    assert finding.evidence[-1] == "launched once a step"
+
+
 def test_the_gain_is_what_the_finding_says_is_lost(clinic: Clinic, tmp_path: Path) -> None:
     def gain(rule: str) -> float:
         case = clinic.on_gpu(profile_of(steps(DEVICE_PAIRS[rule].fault), tmp_path), {})

@@ -765,6 +765,12 @@ BLOCKS = {
     ),
     "backward before": ("o.backward()  #2\no = model(x)  #1", None),
     "on one line with another": ("o = model(x)  #1\nl = c(o); l.backward()  #2", None),
+    "before others on its line": (
+        "if a:\n    l = c(model(x)) / 4  #1\n    l.backward(); i += 1  #2\n    i",
+        'if a:\n    with torch.autocast("cpu"):\n        l = c(model(x)) / 4\n'
+        "    l.backward(); i += 1\n    i",
+    ),
+    "others behind the call on its line": ("o = model(x); l = c(o)  #1\nl.backward()  #2", None),
     "behind another on its line": ("if a: o = model(x)  #1\no.backward()  #2", None),
 }
 
@@ -968,7 +974,21 @@ WORDS = {
     "with a(): from where the model is called to where the backward is": wrap_block(
         None, None, "with a():"
     ),
+    "train.py:15  with a(): around what this line computes before its backward": wrap_block(
+        MODEL, MODEL, "with a():"
+    ),
+    "train.py:20  with a(): from this line up to the backward in line 15, which stays outside": (
+        wrap_block(BACKWARD, MODEL, "with a():")
+    ),
+    "train.py:15  with a(): from this line up to the backward in engine.py:7, which stays "
+    "outside": wrap_block(MODEL, Site("engine.py", 7), "with a():"),
 }
+
+
+def test_a_block_of_one_line_in_words() -> None:
+    edit = wrap_block(Site(FILE, 1), Site(FILE, 2), AMP)
+    told = describe(edit, lambda file: "o = model(x)\no.backward(); i += 1\n")
+    assert told.endswith('train.py:1  with torch.autocast("cpu"): around this line')
 
 
 @pytest.mark.parametrize(("words", "edit"), WORDS.items(), ids=list(WORDS))

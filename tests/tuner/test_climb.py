@@ -267,7 +267,7 @@ def test_a_budget_that_is_used_up_leaves_levers_untried_and_says_so() -> None:
 
 
 def test_a_command_that_does_not_run_is_one_sentence_with_its_last_lines() -> None:
-    with pytest.raises(UsageError, match="does not run: it is crashed\n  the last words"):
+    with pytest.raises(UsageError, match="cannot be tuned: it is crashed\n  the last words"):
         climb(World({}, states={frozenset(): "crashed"}), [A])
     with pytest.raises(UsageError, match="the budget is too short: it is cut short\n"):
         climb(World({}, states={frozenset(): "cut short"}), [A])

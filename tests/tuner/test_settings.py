@@ -10,7 +10,14 @@ from hotlap.errors import UsageError
 from hotlap.levers import LEVERS
 from hotlap.levers.common.lever import Decision, Lever
 from hotlap.levers.common.workload import Workload
-from hotlap.tuner.settings import keep_older, read_settings, values_of
+from hotlap.tuner.settings import (
+    SettingsFile,
+    keep_older,
+    other_script,
+    read_settings,
+    values_of,
+    write_settings,
+)
 
 
 def of_a_user(*values: str) -> Lever:
@@ -38,14 +45,50 @@ def test_a_lever_that_is_off_is_left_out(tmp_path: Path) -> None:
     file.write_text(
         '[levers]\nfused_optimizer = false\nbf16 = "off"\ncompile = "false"\nthreads = 2\n'
     )
-    assert settled(**read_settings(file)) == {"threads": "2"}
+    assert settled(**read_settings(file).levers) == {"threads": "2"}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "hotlap.toml"
+    kept = SettingsFile({"bf16": "autocast"}, ("train.py", "--name", 'a "b"\n\\c'))
+    write_settings(file, kept, "by a test")
+    assert read_settings(file) == kept
+    write_settings(file, SettingsFile({}), "by a test")
+    assert read_settings(file) == SettingsFile({})
+
+
+def test_a_command_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "hotlap.toml"
+    file.write_text('command = "train.py"\n[levers]\n')
+    with pytest.raises(UsageError, match=r"command is 'train\.py'; a list of its words is"):
+        read_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "command", "other"),
+    [
+        ("train.py --lr 0.1", "train.py --lr 0.2", None),
+        ("train.py", "torchrun --nproc-per-node 2 ./train.py", None),
+        ("work/train.py", "/home/me/work/train.py", None),
+        ("train.py", "../train.py", None),
+        ("python -m pkg.train", "python -m pkg.train --lr 1", None),
+        ("ema.py", "x.py", ("ema.py", "x.py")),
+        ("one/train.py", "two/train.py", ("one/train.py", "two/train.py")),
+        ("python -m pkg.train", "python -m pkg.test", ("pkg.train", "pkg.test")),
+        ("./train", "train.py", ("./train", "train.py")),
+    ],
+)
+def test_whether_a_command_runs_another_script(
+    tuned: str, command: str, other: tuple[str, str] | None
+) -> None:
+    assert other_script(tuned.split(), command.split()) == other
 
 
 def test_a_lever_that_is_on_has_its_first_value(tmp_path: Path) -> None:
     file = tmp_path / "hotlap.toml"
     file.write_text('[levers]\nfused_optimizer = true\nbf16 = true\nthreads = "on"\n')
     wanted = {"fused_optimizer": "on", "bf16": "autocast", "threads": "4"}
-    assert settled(**read_settings(file)) == wanted
+    assert settled(**read_settings(file).levers) == wanted
     assert settled(fused_optimizer="", bf16="", threads="") == wanted
 
 
@@ -106,4 +149,4 @@ def test_a_file_without_a_lever_does_not_replace_an_older_one_that_was_kept(tmp_
     older.write_text("[levers]\nthreads = 2\n")
     file.write_text("[levers]\n")
     assert keep_older(file) is None
-    assert read_settings(older) == {"threads": "2"}
+    assert read_settings(older).levers == {"threads": "2"}

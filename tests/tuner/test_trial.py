@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,18 @@ import pytest
 from hotlap.levers import find_levers
 from hotlap.levers.common.workload import Workload
 from hotlap.records.ladder import Trial
-from hotlap.tuner.trial import TrialPlan, TrialRequest, marked_processes, run_trial
+from hotlap.tuner.given_input import MISSING
+from hotlap.tuner.trial import (
+    TrialPlan,
+    TrialRequest,
+    marked_processes,
+    run_trial,
+    why_not_tuned,
+)
 
 SCRIPT = """
 import os, signal, subprocess, sys, time
+ME = os.getpid()
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -69,9 +80,9 @@ def test_another_seed_also_moves_one_that_the_script_sets(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("ending", "state", "reason"),
     [
-        ("raise ValueError('no more')", "crashed", "it ended with exit code 1"),
-        ("os.kill(os.getpid(), signal.SIGILL)", "crashed", "it ended with signal SIGILL"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "crashed", "it ended with signal SIGSEGV"),
+        ("raise ValueError('no more')", "crashed", "it ended with exit code 1 after 20 steps"),
+        ("os.kill(ME, signal.SIGILL)", "crashed", "it ended with signal SIGILL after 20 steps"),
+        ("os.kill(ME, signal.SIGSEGV)", "crashed", "it ended with signal SIGSEGV after 20 steps"),
         ("torch.empty(1 << 55)", "oom", "it ran out of memory"),
         ("loss = loss * float('nan')", "diverged", "the loss of step 21 is nan"),
     ],
@@ -93,8 +104,67 @@ def test_a_trial_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) ->
     assert marked_processes(name) == []
 
 
-def test_a_script_without_a_training_step_is_said_to_have_none(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch")
+def short_trial(tmp_path: Path, script: str) -> Trial:
+    (tmp_path / "train.py").write_text(script)
     plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", ())
-    one = run_trial(plan, TrialRequest({}, 30, 5, 60), Workload())
+    return run_trial(plan, TrialRequest({}, 30, 5, 60), Workload())
+
+
+def test_a_script_with_few_steps_is_said_to_have_too_few(tmp_path: Path) -> None:
+    one = short_trial(tmp_path, SCRIPT.replace("400", "12").replace("ENDING", "pass"))
+    told = "it ends after 3 steps, too few to be measured (at least 6 are needed)"
+    assert (one.state, one.reason) == ("crashed", told)
+    assert why_not_tuned(one) == f"the command itself cannot be tuned: {told}"
+
+
+def test_a_script_that_fails_before_its_first_step_does_not_run(tmp_path: Path) -> None:
+    one = short_trial(tmp_path, "raise SystemExit(3)")
+    told = "it ended with exit code 3 before its first step"
+    assert why_not_tuned(one) == f"the command itself does not run: {told}"
+
+
+@contextlib.contextmanager
+def standard_input(descriptor: int) -> Iterator[None]:
+    kept = os.dup(0)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+READS = "import sys\nprint('got', sys.stdin.read().split())\nraise SystemExit(1)"
+
+
+def test_every_trial_reads_the_file_on_standard_input_from_where_it_stands(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "words").write_text("taken left over")
+    with standard_input(os.open(tmp_path / "words", os.O_RDONLY)):
+        os.read(0, len("taken "))
+        for _ in range(2):
+            assert short_trial(tmp_path, READS).last_lines == ("got ['left', 'over']",)
+        assert os.read(0, 100) == b"left over"
+
+
+def test_what_a_pipe_holds_is_left_there_and_told(tmp_path: Path) -> None:
+    reading, writing = os.pipe()  # whose other end stays open: nothing may wait for its end
+    os.write(writing, b"0.1")
+    with standard_input(reading):
+        one = short_trial(tmp_path, READS)
+        assert one.last_lines == ("got []",)
+        assert f"before its first step; {MISSING}\n" in why_not_tuned(one)
+        assert os.read(0, 100) == b"0.1"
+        assert MISSING not in why_not_tuned(one)
+    os.close(writing)
+
+
+def test_a_script_that_asks_is_told_that_nobody_answers(tmp_path: Path) -> None:
+    assert MISSING in why_not_tuned(short_trial(tmp_path, "input('name: ')"))
+
+
+def test_a_script_without_a_training_step_is_said_to_have_none(tmp_path: Path) -> None:
+    one = short_trial(tmp_path, "import torch")
     assert (one.state, one.reason) == ("crashed", "it ended without a training step")

@@ -140,7 +140,19 @@ def test_run_applies_what_was_kept_and_says_so(tuned: tuple[Path, str]) -> None:
     assert done.returncode == 0
     assert f"lever workers={value}: " in done.stderr
     assert json.loads((folder / "run.json").read_text())["levers"] == {"workers": value}
+    assert "was tuned for" not in done.stderr
     (folder / "run.json").unlink()
+
+
+def test_settings_of_another_script_or_of_none_are_told(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0")
+    settings = folder / "hotlap.toml"
+    settings.write_text('command = ["ema.py"]\n[levers]\nfused_optimizer = true\n')
+    told = hotlap(folder, "run", "--steps", "5", "train.py").stderr
+    assert "note: hotlap.toml was tuned for ema.py; its levers are applied to train.py\n" in told
+    settings.write_text('command = ["ema.py"]\n[levers]\n')
+    told = hotlap(folder, "run", "--steps", "5", "train.py").stderr
+    assert told.endswith("  hotlap.toml names no lever: the command ran as it is\n")
 
 
 def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
@@ -284,7 +296,7 @@ def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> Non
     (tmp_path / "train.py").write_text("print('hello')\nraise SystemExit('no data here')")
     done = hotlap(tmp_path, "tune", "train.py")
     assert done.returncode == 2
-    assert "the command itself does not run: it ended" in done.stderr
+    assert "the command itself does not run: it ended with exit code 1 before its" in done.stderr
     assert "samples/s" not in done.stderr  # a table without a line
     assert "no data here" in done.stderr
     # What failed is not remembered: mended, the same command starts anew.

@@ -106,6 +106,8 @@ def _notes(a: Run, b: Run) -> list[str]:
             break
     if a.command != b.command:
         notes.append("not the same command")
+    if a.levers != b.levers:
+        notes.append("not the same levers")
     if a.world_size != b.world_size:
         notes.append(f"not as many ranks: {a.world_size} in A, {b.world_size} in B")
     return notes

@@ -29,6 +29,7 @@ from hotlap.errors import UsageError
 from hotlap.machine.host import describe_host
 from hotlap.records.run import Run
 from hotlap.records.store import RunStore
+from hotlap.wording import n_of
 
 FORWARDED = (
     signal.SIGINT,
@@ -74,6 +75,8 @@ class Outcome:
     """What was seen of the command's processes, for one in which no step was found."""
     asked_by: int = 0
     """The signal by which the command was asked to end, by way of hotlap; 0 where it was not."""
+    warmup: int | None = None
+    """Steps that were to be left out; None where that depends on how many there are."""
 
 
 def time_command(request: TimeRequest) -> Outcome:
@@ -227,7 +230,8 @@ class _Job:
             warmup=self.warmup,
             last_step=self.settings.steps,
         )
-        return Outcome(self._write(run), self.folder, seen_by(records, self.folder), self.asked_by)
+        seen = seen_by(records, self.folder)
+        return Outcome(self._write(run), self.folder, seen, self.asked_by, self.warmup)
 
     def _write(self, run: Run) -> Run:
         """Write the Run; on a full disk, in the place of the tapes, whose content it has."""
@@ -265,8 +269,12 @@ def _drop_pending(signals: Sequence[signal.Signals]) -> None:
         pass
 
 
-def describe_seen(seen: dict[str, int]) -> str:
-    """What a command did, in which no training step was found."""
+def why_empty(outcome: Outcome) -> str:
+    """What a command did, of which no training step was measured."""
+    n_steps, seen = outcome.run.steps.warmup, outcome.seen
+    if n_steps:
+        made = n_of(n_steps, "step")
+        return f"it made {made}, all within the warm-up (--warmup {outcome.warmup})"
     if not seen.get("python"):
         return (
             "no Python that hotlap could look into was started "

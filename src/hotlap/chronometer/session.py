@@ -30,6 +30,7 @@ from hotlap.chronometer.facts import FactsWriter
 from hotlap.chronometer.flops import ModuleSnapshots
 from hotlap.chronometer.period import smallest_period
 from hotlap.chronometer.tape import Tape
+from hotlap.wording import n_of
 
 BACKWARDS_ALONE = 32
 """After so many backwards without an optimizer step, a backward is taken for the end of a step."""
@@ -248,7 +249,8 @@ class Session:
         """Something of ours broke: stop measuring here, say so, and leave the training alone."""
         self.off, self.thread = True, 0
         text = f"{type(error).__name__}: {error}"
-        self.note(f"measuring stopped after {len(self.boundaries)} steps, the {hook} broke: {text}")
+        n_steps = n_of(len(self.boundaries), "step")
+        self.note(f"measuring stopped after {n_steps}, the {hook} broke: {text}")
 
     def note(self, text: str) -> None:
         """Say something once in the Run."""

@@ -18,6 +18,7 @@ from hotlap.cli import options
 from hotlap.errors import UsageError
 from hotlap.records.severity import SEVERITIES
 from hotlap.records.store import RunStore
+from hotlap.wording import n_of
 
 STEPS = 50
 """Of a command: enough for figures that are steady to some percent."""
@@ -107,7 +108,7 @@ def _visit(arguments: argparse.Namespace) -> Visit | None:
     from hotlap.doctor.visit import profile_command, visit_command, with_profile
 
     say = _silent if arguments.quiet else _progress
-    say(f"running the command for {arguments.steps} steps")
+    say(f"running the command for {n_of(arguments.steps, 'step')}")
     command, runs_dir = arguments.command, arguments.runs_dir
     visit = visit_command(command, runs_dir, arguments.steps, arguments.warmup)
     is_broken_off = visit.asked_by or visit.run.exit_code

@@ -11,6 +11,7 @@ from hotlap.cli.plan_model import needed
 from hotlap.errors import UsageError
 from hotlap.planner.cluster import KINDS, Gpus
 from hotlap.records.cluster import Cluster, NodeType, Partition
+from hotlap.wording import n_of
 
 ADAPTER_GB_PER_S = {
     "Slingshot-11": 25.0,
@@ -74,7 +75,7 @@ def _by_profile(cluster: Cluster, n: int, arguments: argparse.Namespace) -> Site
     per_node = arguments.gpus_per_node or node.gpus
     if per_node > node.gpus:
         raise UsageError(
-            f"--gpus-per-node is {per_node}; a node of {cluster.name} has {node.gpus} GPUs"
+            f"--gpus-per-node is {per_node}; a node of {cluster.name} has {n_of(node.gpus, 'GPU')}"
         )
     network = arguments.interconnect
     if network is None and n > per_node:

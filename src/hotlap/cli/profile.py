@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     options.check_json_target(arguments.json)
     _check_trace_target(arguments.trace)
-    from hotlap.chronometer.launch import TimeRequest, describe_seen, exit_like, time_command
+    from hotlap.chronometer.launch import TimeRequest, exit_like, time_command, why_empty
     from hotlap.chronometer.profile.collect import make_profile
     from hotlap.chronometer.profile.roof import Roofs
     from hotlap.chronometer.profile.window import Orders
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
         if outcome.run.step_s is None:
             print(
-                f"hotlap: no training step was measured: {describe_seen(outcome.seen)}",
+                f"hotlap: no training step was measured: {why_empty(outcome)}",
                 file=sys.stderr,
             )
         else:

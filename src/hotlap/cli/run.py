@@ -13,6 +13,7 @@ from hotlap.cli import options
 if TYPE_CHECKING:
     from hotlap.levers.common.lever import Lever
     from hotlap.levers.common.workload import Events, Workload
+    from hotlap.tuner.settings import SettingsFile
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     from hotlap.levers import find_levers
     from hotlap.levers.common.inside import Orders
     from hotlap.levers.common.workload import read_events
-    from hotlap.tuner.settings import read_settings, values_of
+    from hotlap.tuner.settings import SettingsFile, read_settings, values_of
     from hotlap.tuner.trial import environment_of
     from hotlap.tuner.tune import host_workload
 
@@ -34,8 +35,8 @@ def main(argv: Sequence[str]) -> int:
     if arguments.levers is None:
         asked, source = read_settings(arguments.settings), str(arguments.settings)
     else:
-        asked, source = _asked(arguments.levers), "--levers"
-    values = values_of(asked, levers, workload, source)
+        asked, source = SettingsFile(_asked(arguments.levers)), "--levers"
+    values = values_of(asked.levers, levers, workload, source)
     environment = environment_of(levers, values, workload)
     environment |= Orders(values, lever_files=files).to_environment()
     outcome = time_command(
@@ -51,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
     code = finish(outcome, arguments)
     if not arguments.quiet:
         _tell(values, levers, workload, read_events(outcome.folder))
+        _tell_of_settings(asked, values, arguments.command, source)
     return exit_like(code)
 
 
@@ -75,6 +77,23 @@ def _tell(
             done = dict.fromkeys([*events.done.get(lever.name, []), *variables])
             text = "; ".join(done) or "found nothing to change"
         print(f"  lever {lever.name}={value}: {text}", file=sys.stderr)
+
+
+def _tell_of_settings(
+    asked: SettingsFile, values: dict[str, str], command: Sequence[str], source: str
+) -> None:
+    """Settings that hold nothing, or were found for something else."""
+    from hotlap.tuner.settings import other_script
+
+    scripts = other_script(asked.command, command) if asked.command else None
+    if not values:
+        print(f"  {source} names no lever: the command ran as it is", file=sys.stderr)
+    elif scripts:
+        tuned, ran = scripts
+        print(
+            f"  note: {source} was tuned for {tuned}; its levers are applied to {ran}",
+            file=sys.stderr,
+        )
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

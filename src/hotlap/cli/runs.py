@@ -8,7 +8,7 @@ from hotlap.cli import options
 from hotlap.errors import RecordError
 from hotlap.records.codec import to_json
 from hotlap.records.run import Run
-from hotlap.report.terminal import command_text, quantity, seconds
+from hotlap.report.terminal import command_text, levers_text, quantity, seconds
 
 COLUMNS = "{:<24} {:<7} {:>6} {:>10} {:>12}  {}"
 
@@ -47,5 +47,5 @@ def _line(run: Run) -> str:
         run.steps.measured,
         seconds(run.step_s.mean) if run.step_s else "-",
         quantity(run.samples_per_s) if run.samples_per_s is not None else "-",
-        command_text(run.command),
+        command_text(run.command) + levers_text(run),
     )

@@ -36,7 +36,7 @@ def finish(
 
     Where no step was measured that is told too, unless the command has said why itself.
     """
-    from hotlap.chronometer.launch import describe_seen
+    from hotlap.chronometer.launch import why_empty
     from hotlap.report.terminal import render_run
 
     options.write_result(arguments.json, outcome.run)
@@ -45,7 +45,7 @@ def finish(
             print("\n" + render_run(outcome.run, f"Run {outcome.run.id}"), file=sys.stderr)
         elif is_told_empty:
             print(
-                f"hotlap: no training step was measured: {describe_seen(outcome.seen)}",
+                f"hotlap: no training step was measured: {why_empty(outcome)}",
                 *(f"  note: {note}" for note in outcome.run.notes),
                 sep="\n",
                 file=sys.stderr,
@@ -60,7 +60,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Run a training command exactly as it would run without hotlap, and say "
         "afterwards, on stderr, where its step goes. The Run is kept in .hotlap/.",
         epilog="COMMAND is a script (train.py --lr 0.1) or any program (torchrun …, python -m …); "
-        "everything from its first word on is its own.",
+        "everything from its first word on is its own. A sample is one element of the first "
+        "dimension of the first tensor of a batch.",
     )
     options.add_measuring(parser)
     return options.parse_with_command(parser, argv, "hotlap time train.py --lr 0.1")

@@ -37,6 +37,7 @@ from hotlap.data.settings import DataSettings, check_settings, chosen_workers, i
 from hotlap.data.synthetic import ImageInput, ModelInput, SyntheticSource
 from hotlap.data.tokens import DocumentSource, WindowSource, open_tokens
 from hotlap.errors import UsageError
+from hotlap.wording import n_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +235,8 @@ def build_feed(
     feed = Feed(source, order, shape, device, _loading(settings, source, device, is_training))
     if feed.n_batches == 0:
         raise UsageError(
-            f"the batch size is {batch_size} on each of {world_size} ranks, and the "
-            f"{'training' if is_training else 'validation'} set has {len(source)} samples, "
+            f"the batch size is {batch_size} on each of {n_of(world_size, 'rank')}, and the "
+            f"{'training' if is_training else 'validation'} set has {n_of(len(source), 'sample')}, "
             "which do not fill one batch"
         )
     return feed

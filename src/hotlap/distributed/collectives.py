@@ -36,6 +36,7 @@ from hotlap.distributed.launch import detect, start
 from hotlap.distributed.leave import leave
 from hotlap.errors import UsageError
 from hotlap.records.codec import write_json
+from hotlap.wording import n_of
 
 N_WARMUP = 3
 """The first calls open connections and choose algorithms."""
@@ -216,7 +217,7 @@ def _main(arguments: argparse.Namespace) -> int:
             "`torchrun --nproc-per-node 2 -m hotlap.distributed.collectives`"
         )
     if launch.rank == ROOT:
-        print(f"{launch.world_size} ranks, nodes: {launch.n_nodes}; {launch.reason}")
+        print(f"{n_of(launch.world_size, 'rank')}, nodes: {launch.n_nodes}; {launch.reason}")
     with start(launch, arguments.timeout, device=arguments.device) as started:
         seen = _printer() if launch.rank == ROOT else None
         records = run(sizes, started.device, arguments.repeats, seen=seen)

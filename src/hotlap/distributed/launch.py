@@ -31,6 +31,7 @@ import torch.distributed as dist
 from hotlap.distributed.slurm_step import Step, expand_hosts, meeting_port, read_step
 from hotlap.distributed.variables import check_below, number, read, require
 from hotlap.errors import UsageError
+from hotlap.wording import n_of
 
 Source = Literal["alone", "torchrun", "srun", "torchrun in srun", "mpi"]
 DeviceKind = Literal["auto", "cpu", "cuda"]
@@ -398,5 +399,6 @@ def _refuse_shared_gpu(store: dist.Store, launch: Launch, device: torch.device) 
             raise UsageError(
                 f"local ranks {launch.local_rank} and {other} share one GPU: there are "
                 f"{launch.local_world_size} ranks on this node, and this one sees "
-                f"{torch.cuda.device_count()} GPUs; start one rank a GPU, or choose device 'cpu'"
+                f"{n_of(torch.cuda.device_count(), 'GPU')}; start one rank a GPU, or choose "
+                "device 'cpu'"
             )

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from hotlap.errors import UsageError
+from hotlap.wording import n_of
 
 DIMENSIONS = ("pp", "dp", "shard", "tp")
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
@@ -97,7 +98,7 @@ def lay_out(settings: MeshSettings, rank: int, world_size: int) -> Layout:
     if others * dp != world_size:
         raise UsageError(
             f"mesh: pp={settings.pp} dp={dp} shard={settings.shard} tp={settings.tp} is for "
-            f"{others * dp} ranks, and there are {world_size}"
+            f"{n_of(others * dp, 'rank')}, and there are {world_size}"
         )
     _check(settings, sizes)
     return Layout(settings, sizes, _coordinates(rank, sizes))

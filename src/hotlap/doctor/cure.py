@@ -61,16 +61,6 @@ def places(sites: Iterable[Site | None], most: int = 3) -> str:
     return ", ".join(told[:most]) + more
 
 
-def n_of(n: int, what: str) -> str:
-    """A number of things in a sentence."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
-
-
-def times(n: float) -> str:
-    """How often, in a sentence."""
-    return "once" if round(n, 2) == 1 else f"{n:.3g} times"
-
-
 def percent(share: float) -> str:
     """A share in a sentence."""
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hotlap.chronometer.launch import Outcome, TimeRequest, describe_seen, time_command
+from hotlap.chronometer.launch import Outcome, TimeRequest, time_command, why_empty
 from hotlap.chronometer.merge import training_ranks
 from hotlap.chronometer.profile.collect import make_profile
 from hotlap.chronometer.profile.roof import Roofs
@@ -91,7 +91,7 @@ def with_profile(visit: Visit, profile: Profile, asked_by: int = 0) -> Visit:
 
 def read_visit(outcome: Outcome) -> Visit:
     """From what a Run left on disk."""
-    seen, training = describe_seen(outcome.seen), _training(outcome.run, outcome.folder)
+    seen, training = why_empty(outcome), _training(outcome.run, outcome.folder)
     return Visit(outcome.run, seen, training, asked_by=outcome.asked_by)
 
 

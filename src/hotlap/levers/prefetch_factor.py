@@ -13,6 +13,7 @@ from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
+from hotlap.wording import n_of
 
 DEFAULT = 2
 """What torch takes where the script says nothing."""
@@ -27,7 +28,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if arguments["num_workers"] > 0 and before < int(value):
             arguments["prefetch_factor"] = int(value)
             name = type(arguments["dataset"]).__name__
-            process.did(f"each worker of {name} makes {value} batches in advance, it was {before}")
+            n_batches = n_of(int(value), "batch", "batches")
+            process.did(f"each worker of {name} makes {n_batches} in advance, it was {before}")
 
     process.on_loader(change)
 

@@ -14,6 +14,7 @@ from hotlap.levers.common.edits import Edit, insert_after_import
 from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
+from hotlap.wording import n_of
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -57,7 +58,7 @@ def applies(workload: Workload) -> Decision:
     if not values(workload):
         return Decision(False, "there is one CPU, and one thread")
     n_threads = workload.flags.get("n_threads")
-    return Decision(True, f"{n_threads} threads run on {workload.n_cpus} CPUs")
+    return Decision(True, f"{n_threads} threads run on {n_of(workload.n_cpus, 'CPU')}")
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:

@@ -15,6 +15,7 @@ from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.loaders import edit_loaders, waits_for_data
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
+from hotlap.wording import n_of
 
 MAX_WORKERS = 32
 """More take long to start and much memory."""
@@ -32,7 +33,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if before < n_workers and not is_iterable and not _is_on_device(torch, dataset):
             arguments["num_workers"] = n_workers
             name = type(dataset).__name__
-            process.did(f"the loader of {name} has {n_workers} workers, it had {before}")
+            process.did(f"the loader of {name} has {n_of(n_workers, 'worker')}, it had {before}")
 
     process.on_loader(change)
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 from hotlap.errors import UsageError
 from hotlap.planner.layers import Model
+from hotlap.wording import n_of
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
@@ -140,7 +141,7 @@ def _world(layout: Layout, n_gpus: int) -> str:
     if layout.world_size == n_gpus:
         return ""
     sizes = " x ".join(f"{name}={getattr(layout, name)}" for name in SIZES)
-    return f"--layout: {sizes} is for {layout.world_size} GPUs; --gpus is {n_gpus}"
+    return f"--layout: {sizes} is for {n_of(layout.world_size, 'GPU')}; --gpus is {n_gpus}"
 
 
 def _heads(layout: Layout, model: Model) -> str:

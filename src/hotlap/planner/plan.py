@@ -26,6 +26,7 @@ from hotlap.records.plan import (
     ScalingPoint,
     Value,
 )
+from hotlap.wording import n_of
 
 SAFE_SHARE = 0.8
 """Of memory: estimates below it did not run out of memory in any of 454 published cases."""
@@ -75,8 +76,9 @@ def _best(asked: Question, found: Found) -> Prediction:
     if one is None and not found.n_tried:
         micro = f" in micro-batches of {asked.micro_batch}" if asked.micro_batch else ""
         raise UsageError(
-            f"--batch is {asked.training.batch}{micro}; no layout of {asked.gpus.n} GPUs divides "
-            "it into equal parts: give a multiple of their number"
+            f"--batch is {asked.training.batch}{micro}; no layout of "
+            f"{n_of(asked.gpus.n, 'GPU')} divides it into equal parts: give a multiple of their "
+            "number"
         )
     if one is None:
         least = min((other.memory_bytes for other in found.others), default=0.0)

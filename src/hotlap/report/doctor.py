@@ -13,6 +13,7 @@ from hotlap.records.run import PHASES, Run
 from hotlap.records.software import Software, Stack
 from hotlap.records.system import Cpu, Gpu, System
 from hotlap.report.terminal import quantity, seconds, size
+from hotlap.wording import n_of
 
 WIDTH = 100
 NAME_WIDTH = 12
@@ -270,7 +271,7 @@ def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
 def _command(run: Run) -> Rows:
     """A short run of it: what its step does."""
     yield "ran", shlex.join(run.command)
-    n_steps = f"{run.steps.measured} steps measured after {run.steps.warmup} of warm-up"
+    n_steps = f"{n_of(run.steps.measured, 'step')} measured after {run.steps.warmup} of warm-up"
     yield "ended", f"status {run.status}, exit code {run.exit_code}; {n_steps} (Run {run.id})"
     if run.step_s is None or run.phases_s is None:
         return

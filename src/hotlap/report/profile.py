@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hotlap.records.profile import ClassTime, Profile, RankProfile, Site, SiteShare, Skew, TopOp
 from hotlap.report.terminal import BAR_WIDTH, seconds, size
+from hotlap.wording import n_of, times
 
 NAME_WIDTH = 44
 N_TOP = 10
@@ -124,7 +125,7 @@ def _memory(rank: RankProfile) -> Iterator[str]:
     yield f"  memory       {told}"
     if memory.slope is not None:
         grown = f"{'+' if memory.slope > 0 else '-'}{size(round(abs(memory.slope)))}"
-        yield f"  memory slope {grown} a step over {memory.n_slope_steps} steps"
+        yield f"  memory slope {grown} a step over {n_of(memory.n_slope_steps, 'step')}"
 
 
 def _top(rank: RankProfile) -> Iterator[str]:
@@ -185,9 +186,8 @@ def _compiler(rank: RankProfile) -> Iterator[str]:
         yield ""
         yield "  recompiles"
         for again in rank.recompiles[:N_LISTED]:
-            yield (
-                f"    {again.function} ({again.file}:{again.line}), {again.n} times: {again.reason}"
-            )
+            where = f"{again.function} ({again.file}:{again.line})"
+            yield f"    {where}, {times(again.n)}: {again.reason}"
 
 
 def _skew(skew: Skew) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hotlap.records.run import PHASES, Run, Spread
+from hotlap.wording import n_of
 
 BAR_WIDTH = 30
 
@@ -110,7 +111,7 @@ def _validation(run: Run) -> str:
     one = run.validation
     passes = "1 pass" if one.n == 1 else f"{one.n} passes"
     full = f", about {seconds(one.full_set_s)} for the full set" if one.full_set_s else ""
-    return f"{passes}, {one.batches} batches, {seconds(one.mean_s)} a pass{full}"
+    return f"{passes}, {n_of(one.batches, 'batch', 'batches')}, {seconds(one.mean_s)} a pass{full}"
 
 
 def _ranks(run: Run) -> str:
@@ -157,7 +158,16 @@ def _loss(run: Run) -> str:
 
 def command_text(command: Sequence[str], width: int = 50) -> str:
     """A command as it would be typed, shortened."""
-    text = shlex.join(command)
+    return _shortened(shlex.join(command), width)
+
+
+def levers_text(run: Run, width: int = 60) -> str:
+    """The levers of a Run behind its command, as they are written after --levers, shortened."""
+    text = ",".join(f"{name}={value}" for name, value in run.levers.items())
+    return f"  with {_shortened(text, width)}" if text else ""
+
+
+def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -166,8 +176,8 @@ def render_comparison(
 ) -> str:
     """Two Runs side by side."""
     lines = [
-        f"  A  {a.id}  {command_text(a.command)}",
-        f"  B  {b.id}  {command_text(b.command)}",
+        f"  A  {a.id}  {command_text(a.command)}{levers_text(a)}",
+        f"  B  {b.id}  {command_text(b.command)}{levers_text(b)}",
         "",
         f"  {'':<14}{'A':>12}{'B':>12}{'B / A':>9}",
     ]

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from hotlap.records.cluster import Cluster
+from hotlap.wording import n_of
 
 LIMITS = ("max_hours", "max_nodes", "max_gpus_per_job", "max_gpus_per_user", "max_jobs_per_user")
 
@@ -48,10 +49,11 @@ def _compare_node(profile: Cluster, live: Cluster, key: str, there: list[str]) -
     shapes = [(live.nodes[name].gpus, live.nodes[name].cores) for name in there]
     if (mine.gpus, mine.cores) in shapes:
         return []
-    said = " or ".join(f"{gpus} GPUs and {cores} cores" for gpus, cores in shapes)
+    said = " or ".join(f"{n_of(gpus, 'GPU')} and {n_of(cores, 'core')}" for gpus, cores in shapes)
     return [
-        f"nodes.{profile.partitions[key].node} has {mine.gpus} GPUs and {mine.cores} cores in the "
-        f"profile; the nodes of {profile.partition_name(key)} have {said}"
+        f"nodes.{profile.partitions[key].node} has {n_of(mine.gpus, 'GPU')} and "
+        f"{n_of(mine.cores, 'core')} in the profile; the nodes of "
+        f"{profile.partition_name(key)} have {said}"
     ]
 
 

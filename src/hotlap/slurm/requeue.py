@@ -42,7 +42,7 @@ def check(request: JobRequest) -> None:
     if requeue.before_s > request.resources.hours * 3600 / 2:
         hours = request.resources.hours
         raise UsageError(
-            f"--requeue asks the command to leave {requeue.before_s / 60:g} minutes before the "
+            f"--requeue asks the command to leave {requeue.before_s / 60:g} min before the "
             f"limit, and --hours is {hours:g}: leave it more time, or shorten --requeue-before"
         )
 

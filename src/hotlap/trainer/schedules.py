@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, get_args
 
 from hotlap.errors import UsageError
+from hotlap.wording import n_of
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -141,8 +142,8 @@ def warmup_steps(n_steps: int, settings: ScheduleSettings) -> int:
     n_warmup = settings.warmup_steps or round(settings.warmup_fraction * n_steps)
     if settings.warmup_steps and n_warmup >= n_steps:
         raise UsageError(
-            f"schedule.warmup_steps is {n_warmup}; the training has {n_steps} steps, it has to be "
-            "fewer than those"
+            f"schedule.warmup_steps is {n_warmup}; the training has "
+            f"{n_of(n_steps, 'step')}, it has to be fewer than those"
         )
     return min(n_warmup, n_steps - 1)
 

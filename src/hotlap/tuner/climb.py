@@ -34,6 +34,7 @@ from hotlap.tuner.objective import TIME, Objective
 from hotlap.tuner.order import PROMISING, Candidate
 from hotlap.tuner.rungs import inverse, untried
 from hotlap.tuner.second_chance import SecondChances, Unseen
+from hotlap.tuner.trial import why_not_tuned
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
 """What is to be tried, the most promising first, given the best settings and a trial of them."""
@@ -113,10 +114,7 @@ class Climb:
         """Run the command as it is."""
         trial = self.bench.measure({})
         if trial.state != "ok":
-            lines = "".join(f"\n  {line}" for line in trial.last_lines)
-            is_cut = trial.state == "cut short"
-            what = "the budget is too short" if is_cut else "the command itself does not run"
-            raise UsageError(f"{what}: {trial.reason}{lines}")
+            raise UsageError(why_not_tuned(trial))
         return trial
 
     # Rungs ------------------------------------------------------------------------------------

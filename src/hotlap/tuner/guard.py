@@ -23,6 +23,7 @@ from statistics import fmean, median, stdev
 
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Fingerprint, Trial
+from hotlap.wording import n_of
 
 MIN_STEPS = 30
 N_NOISES = 10.0
@@ -107,7 +108,7 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     pairs = _pairs(first.losses, trial.losses)
     if not pairs:
         return Verdict(False, "no loss to compare")
-    known = f"{len(pairs)} steps" + ("" if len(pairs) >= MIN_STEPS else " only")
+    known = n_of(len(pairs), "step") + ("" if len(pairs) >= MIN_STEPS else " only")
     exact = _judge_exact(pairs, reference.own_deviation, known)
     if exact.same or (claim.changes == "nothing" and not claim.new_randomness):
         return exact
@@ -120,7 +121,7 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
 def _other_steps(first: Trial, trial: Trial) -> str:
     shorter, longer = sorted((first, trial), key=lambda one: one.n_steps)
     if shorter.n_steps < longer.n_steps and not shorter.is_cut:
-        return f"{trial.n_steps} steps instead of {first.n_steps}"
+        return f"{n_of(trial.n_steps, 'step')} instead of {first.n_steps}"
     return ""
 
 

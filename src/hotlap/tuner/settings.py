@@ -1,4 +1,7 @@
-"""`hotlap.toml`: the levers that a climb kept, in a table `[levers]` of name = value."""
+"""`hotlap.toml`: the levers that a climb kept, in a table `[levers]` of name = value.
+
+`command` says which command was tuned; files by hand, and those of older versions, have none.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from hotlap.errors import UsageError
@@ -20,8 +25,18 @@ OFF = ("off", "false")
 """Values that leave a lever out."""
 
 
-def read_settings(path: Path) -> dict[str, str]:
-    """The levers of a settings file, as text."""
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """What a settings file holds."""
+
+    levers: dict[str, str]
+    """As text."""
+    command: tuple[str, ...] = ()
+    """The one that was tuned; empty where the file does not say."""
+
+
+def read_settings(path: Path) -> SettingsFile:
+    """A settings file, as it is written."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -40,7 +55,29 @@ def read_settings(path: Path) -> dict[str, str]:
     for name, value in levers.items():
         if isinstance(value, (dict, list)):
             raise UsageError(f"{path}: the lever {name} is {value!r}; one value is expected")
-    return {name: _text(value) for name, value in levers.items()}
+    command = document.get("command", [])
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise UsageError(f"{path}: command is {command!r}; a list of its words is expected")
+    return SettingsFile({name: _text(value) for name, value in levers.items()}, tuple(command))
+
+
+def other_script(tuned: Sequence[str], command: Sequence[str]) -> tuple[str, str] | None:
+    """The scripts of two commands, where they are not the same one.
+
+    A name may be given from another folder: paths are the same as far as both are written.
+    """
+    scripts = script_of(tuned), script_of(command)
+    parts = [[part for part in Path(one).parts if part != ".."] for one in scripts]
+    n = min(map(len, parts))
+    is_same = bool(n) and parts[0][-n:] == parts[1][-n:]
+    return None if is_same else scripts
+
+
+def script_of(command: Sequence[str]) -> str:
+    """What a command runs: its first Python file, or its module, or the program itself."""
+    file = next((word for word in command if word.endswith(".py")), None)
+    modules = [after for word, after in pairwise(command) if word == "-m"]
+    return file or next(iter(modules), command[0])
 
 
 def _text(value: object) -> str:
@@ -83,7 +120,7 @@ def keep_older(path: Path) -> Path | None:
     if not path.is_file():
         return None
     try:
-        if not read_settings(path):
+        if not read_settings(path).levers:
             return None
     except UsageError:
         pass
@@ -92,14 +129,14 @@ def keep_older(path: Path) -> Path | None:
     return older
 
 
-def write_settings(path: Path, levers: Mapping[str, str], comments: list[str]) -> None:
+def write_settings(path: Path, settings: SettingsFile, comment: str) -> None:
     """Write the file so that a reader sees the old one or the new one."""
-    lines = [f"# {line}" for line in comments]
-    lines += ["", "[levers]"]
-    lines += [f"{name} = {_quoted(value)}" for name, value in levers.items()]
+    words = ", ".join(map(_quoted, settings.command))
+    lines = [f"# {comment}", "", f"command = [{words}]", "", "[levers]"]
+    lines += [f"{name} = {_quoted(value)}" for name, value in settings.levers.items()]
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
             stream.write("\n".join(lines) + "\n")
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)

@@ -36,6 +36,8 @@ from hotlap.levers.common.workload import (
 from hotlap.records.ladder import Fingerprint, State, Trial
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import Run
+from hotlap.tuner.given_input import MISSING, is_missed, trial_input
+from hotlap.wording import n_of
 
 TRIAL_VARIABLE = "HOTLAP_TRIAL"
 """Marks every process of a trial, also one that left its process group."""
@@ -90,12 +92,12 @@ def run_trial(plan: TrialPlan, request: TrialRequest, workload: Workload) -> Tri
     runs_dir.mkdir(parents=True)
     log = runs_dir / "output.log"
     began = time.monotonic()
-    with log.open("wb") as stream:
+    with log.open("wb") as stream, trial_input() as standard_input:
         process = subprocess.Popen(
             _words(plan, request, runs_dir),
             cwd=plan.folder,
             env=_environment(plan, request, workload, name),
-            stdin=subprocess.DEVNULL,
+            stdin=standard_input,
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -252,11 +254,23 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
         return "oom", "it ran out of memory"
     if run.status in ("ok", "cut"):
         if run.step_s is None and run.steps.warmup:
-            return "crashed", f"it ended after {run.steps.warmup} steps: too few to measure any"
+            few = f"too few to be measured (at least {request.n_warmup + 1} are needed)"
+            return "crashed", f"it ends after {n_of(run.steps.warmup, 'step')}, {few}"
         if run.step_s is None:
             return "crashed", "it ended without a training step"
         return "ok", ""
-    return "crashed", f"it ended with {_ending(run.exit_code)}"
+    n_steps = run.steps.measured + run.steps.warmup
+    after = f"after {n_of(n_steps, 'step')}" if n_steps else "before its first step"
+    return "crashed", f"it ended with {_ending(run.exit_code)} {after}"
+
+
+def why_not_tuned(trial: Trial) -> str:
+    """What is told of the command as it is, where it did not end well."""
+    how = "cannot be tuned" if trial.n_steps else "does not run"
+    what = "the budget is too short" if trial.state == "cut short" else f"the command itself {how}"
+    missed = f"; {MISSING}" if is_missed(trial.last_lines) else ""
+    lines = "".join(f"\n  {line}" for line in trial.last_lines)
+    return f"{what}: {trial.reason}{missed}{lines}"
 
 
 def _ending(code: int | None) -> str:

@@ -34,11 +34,13 @@ from hotlap.records.ladder import Ladder, Rate, Rung, Trial
 from hotlap.records.run import Run
 from hotlap.tuner.bench import MIN_STEPS, Bench, Settings, memory_of
 from hotlap.tuner.climb import Climb
+from hotlap.tuner.given_input import MISSING, input_identity, is_left_out
 from hotlap.tuner.objective import OBJECTIVES, Objective
 from hotlap.tuner.order import Candidate, order_levers
 from hotlap.tuner.scratch import LINKED, SKIPPED, Scratch
-from hotlap.tuner.settings import keep_older, write_settings
+from hotlap.tuner.settings import SettingsFile, keep_older, write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
+from hotlap.wording import n_of
 
 TRIAL_S = 4.0
 """How long the measured steps of a trial take, if the guard does not need more of them."""
@@ -160,6 +162,8 @@ class Tuning:
         except UsageError:
             self.forget_trials()
             raise
+        if is_left_out():
+            self.watcher.note(f"standard input is a pipe that is not empty; {MISSING}")
 
     def _check_objective(self, baseline: Trial, climb: Climb) -> None:
         """Whether there is something to better, and something to stay below."""
@@ -224,9 +228,10 @@ class Tuning:
             log.parent.mkdir(parents=True, exist_ok=True)
             bench.load()
             if bench.n_resumed:
+                n_trials = n_of(bench.n_resumed, "trial")
                 self.watcher.note(
-                    f"going on with a climb that was interrupted after {bench.n_resumed} trials "
-                    "(--fresh starts anew)"
+                    f"going on with a climb that was interrupted after {n_trials} (--fresh starts "
+                    "anew)"
                 )
         return bench
 
@@ -267,7 +272,7 @@ class Tuning:
         words += [self.request.objective, str(self.request.memory_limit_bytes)]
         words += [*self.request.allowed, str(self.request.steps)]
         words += [*self.request.only, "-", *self.request.skipped, platform.node()]
-        words += _sources(self.request.command)
+        words += [input_identity(), *_sources(self.request.command)]
         name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
 
@@ -342,11 +347,9 @@ class Tuning:
                 self.watcher.note(f"what {self.request.output} held before is kept in {older}")
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
-        comments = [
-            f"Written by hotlap {__version__} tune; `hotlap run` applies it.",
-            f"Command: {' '.join(self.request.command)!r}",
-        ]
-        write_settings(self.request.output, levers, comments)
+        comment = f"Written by hotlap {__version__} tune; `hotlap run` applies it."
+        kept = SettingsFile(dict(levers), self.request.command)
+        write_settings(self.request.output, kept, comment)
 
 
 def _sources(command: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from hotlap.chronometer.profile.sums import (
 from hotlap.chronometer.profile.trace import Trace
 from hotlap.chronometer.profile.work import Window, find_window
 from hotlap.records.profile import GraphBreak, MemoryUse, RankProfile, Recompile
+from hotlap.wording import n_of
 
 LEAST_SLOPE_STEPS = 6
 FindRoof = Callable[[str, dict[str, float]], Roof | None]
@@ -115,8 +116,8 @@ def _missing(left: Left, window: Window | None, device: str) -> list[str]:
     if _first_step(left.log) is not None:
         return ["the training ended inside the window, so that nothing of it is known"]
     return [
-        f"the training ended before the window, which begins after {orders.get('warmup')} steps: "
-        "name an earlier one with --warmup"
+        "the training ended before the window, which begins after "
+        f"{n_of(orders.get('warmup', 0), 'step')}: name an earlier one with --warmup"
     ]
 
 

@@ -8,6 +8,7 @@ from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import times
 
 NAME = "benchmark_varies"
 CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
@@ -24,7 +25,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         NAME,
         "warning",
         f"cudnn.benchmark is on, and inputs have {len(shapes)} sizes so far",
-        tuple(f"{list(shape)}: {n} times" for shape, n in shapes[:3]),
+        tuple(f"{list(shape)}: {times(n)}" for shape, n in shapes[:3]),
         None,
         "torch.backends.cudnn.benchmark = False, or inputs of few sizes (crop, pad, drop_last)",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "busy_host"
 
@@ -20,7 +21,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
         yield Finding(
             NAME,
             "warning",
-            f"{cpu.load_1min:.0f} processes want to run on {cpu.n_cpus} CPUs",
+            f"{cpu.load_1min:.0f} processes want to run on {n_of(cpu.n_cpus, 'CPU')}",
             ("load of the last minute",),
             None,
             "measure when the machine is quiet, or ask for a node of your own (--exclusive)",

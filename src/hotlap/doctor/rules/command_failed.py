@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import n_of
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.records.finding import Finding
 from hotlap.records.run import Run
+from hotlap.wording import n_of
 
 NAME = "command_failed"
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import BY_NAME, lever_cure, n_of, percent, without
+from hotlap.doctor.cure import BY_NAME, lever_cure, percent, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "cpus_too_slow"
 BYTES = BY_NAME["uint8_images"]

@@ -11,6 +11,7 @@ from hotlap.doctor.appetite import images_per_s
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "decode_rate"
 CEILING = "JPEG decode, one core"
@@ -28,7 +29,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
     yield Finding(
         NAME,
         "note",
-        f"{n_cpus} CPUs decode {each * n_cpus:,.0f} JPEG images a second",
+        f"{n_of(n_cpus, 'CPU decodes', 'CPUs decode')} {each * n_cpus:,.0f} JPEG images a second",
         (
             f"{each:,.0f} a core; the GPUs could train on {wanted:,.0f} of them, "
             "if a ResNet-50 is trained",

@@ -13,6 +13,7 @@ from hotlap.doctor.rule import profile_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import times
 
 NAME = "dominant_op"
 
@@ -23,12 +24,12 @@ def check(kernels: Kernels, training: Training, limits: Thresholds) -> Iterator[
     if op is None:
         return
     share, where = kernels.share(op.seconds), lines(op.sites)
-    calls = f"{op.calls:.3g} kernels" if kernels.is_on_device else f"called {op.calls:.3g} times"
+    what = "launched" if kernels.is_on_device else "called"
     yield Finding(
         NAME,
         "advice",
         f"{op.operator or op.name} alone takes {percent(share)} of the step",
-        (told(op), f"{calls} a step"),
+        (told(op), f"{what} {times(op.calls)} a step"),
         without(share),
         f"{where or 'where it is called'}: a cheaper operation, a smaller input, or none "
         "(bilinear for bicubic, pooling for sorting, a fused kernel for a loop)",

@@ -13,6 +13,7 @@ from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "last_batch"
 CONVOLUTIONS = ("Conv1d", "Conv2d", "Conv3d")
@@ -32,8 +33,11 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     yield Finding(
         NAME,
         "advice",
-        f"the last batch has {rare[0]} samples, the others {usual[0]}",
-        (f"{n_rare} such batches so far, and what is made for one size is made for it too",),
+        f"the last batch has {n_of(rare[0], 'sample')}, the others {usual[0]}",
+        (
+            f"{n_of(n_rare, 'such batch', 'such batches')} so far, and what is made for one size "
+            "is made for it too",
+        ),
         None,
         f"{places(sites)}: DataLoader(..., drop_last=True)",
     )

@@ -9,6 +9,7 @@ from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import times
 
 NAME = "longest_input"
 
@@ -24,7 +25,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         NAME,
         "note",
         f"inputs have {len(lengths)} lengths so far",
-        tuple(f"{list(shape)}: {n} times" for shape, n in training.habits.shapes[:3]),
+        tuple(f"{list(shape)}: {times(n)}" for shape, n in training.habits.shapes[:3]),
         None,
         lever_cure(training, "longest_input"),
     )

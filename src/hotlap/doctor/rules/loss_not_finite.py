@@ -23,7 +23,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
         NAME,
         "error",
         f"the loss of step {bad[0][0]} is {bad[0][1]}",
-        (f"{len(bad)} of {len(training.run.loss)} losses are not finite",),
+        (f"losses that are not finite: {len(bad)} of {len(training.run.loss)}",),
         None,
         "a smaller learning rate, warm-up, clipped gradients; fp32 to see whether precision is it",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "nccl_missing"
 
@@ -21,7 +22,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
             NAME,
             "warning",
             "torch has no NCCL: GPUs exchange gradients through the host",
-            (f"{len(case.gpus)} GPUs on {case.n_nodes} nodes",),
+            (f"{n_of(len(case.gpus), 'GPU')} on {n_of(case.n_nodes, 'node')}",),
             None,
             "install a build of torch with NCCL",
         )

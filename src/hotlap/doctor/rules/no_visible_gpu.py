@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hotlap.doctor.rule import Case, Rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "no_visible_gpu"
 VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -19,7 +20,7 @@ def check(case: Case, limits: Thresholds) -> Iterator[Finding]:
         yield Finding(
             NAME,
             "warning",
-            f"none of the {len(gpus)} GPUs is visible to a training",
+            f"of {n_of(len(gpus), 'GPU')} none is visible to a training",
             (f"{VARIABLE}={case.environment.get(VARIABLE, '')}",),
             None,
             f"ask the scheduler for GPUs, or unset {VARIABLE}",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import n_of
 from hotlap.doctor.kernels import cost_of_shapes
 from hotlap.doctor.model import describe_layer
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "odd_channels"
 

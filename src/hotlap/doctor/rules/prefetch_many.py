@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import n_of, percent, place
+from hotlap.doctor.cure import percent, place
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "prefetch_many"
 

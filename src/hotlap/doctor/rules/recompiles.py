@@ -8,6 +8,7 @@ from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import times
 
 NAME = "recompiles"
 
@@ -22,7 +23,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     yield Finding(
         NAME,
         "advice",
-        f"the model was compiled {n} times more, which took {compiled.get('again_s', 0.0):.1f} s",
+        f"the model was compiled {times(n)} more, which took {compiled.get('again_s', 0.0):.1f} s",
         tuple(dict.fromkeys(reasons))[:3],
         None,
         "inputs of one shape (drop_last=True, padding to few lengths), or "

@@ -9,6 +9,7 @@ from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "sync_batchnorm"
 
@@ -22,7 +23,7 @@ def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Findin
     yield Finding(
         NAME,
         "advice",
-        f"{n_norms} SyncBatchNorm layers with {shapes[0][0][0]} samples on each rank",
+        f"{n_of(n_norms, 'SyncBatchNorm layer')} with {shapes[0][0][0]} samples on each rank",
         ("each exchanges its statistics in forward and in backward",),
         None,
         f"{places(sites)}: plain batch norms" if sites else "plain batch norms",

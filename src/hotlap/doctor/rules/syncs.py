@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import place, places, times, without
+from hotlap.doctor.cure import place, places, without
 from hotlap.doctor.habits import Call
 from hotlap.doctor.inside.calls import BARRIERS
 from hotlap.doctor.inside.calls import SYNCS as READS
@@ -20,6 +20,7 @@ from hotlap.doctor.training import Training
 from hotlap.levers.common.workload import Site
 from hotlap.records.finding import Finding
 from hotlap.records.profile import Site as ProfiledSite
+from hotlap.wording import times
 
 NAME = "syncs"
 SYNCS = (*(f"Tensor.{name}" for name in READS), "Tensor.to")

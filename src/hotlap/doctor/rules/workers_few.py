@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotlap.doctor.cure import lever_cure, n_of, percent
+from hotlap.doctor.cure import lever_cure, percent
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "workers_few"
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from hotlap.doctor.cure import lever_cure, n_of, percent, places, without
+from hotlap.doctor.cure import lever_cure, percent, places, without
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
 from hotlap.records.finding import Finding
+from hotlap.wording import n_of
 
 NAME = "workers_restart"
 MADE_ONCE = "make the loader once, before the epochs, with persistent_workers=True"

@@ -128,7 +128,7 @@ def describe(edit: Edit, read: Read = read_source) -> str:
         return " ".join(f"{name}={value}" for name, value in edit.arguments) + " in the environment"
     source = _source(edit.site.file, read) if edit.site else None
     if edit.site is None or source is None or not can_apply(edit, read):
-        where = f"{_relative(edit.site.file)}:{edit.site.line}  " if edit.site else ""
+        where = f"{_place(edit.site)}  " if edit.site else ""
         return where + _in_general(edit)
     return f"{_relative(edit.site.file)}:{_in_particular(source, edit, edit.site.line)}"
 
@@ -154,7 +154,18 @@ def _in_general(edit: Edit) -> str:
             return f"{new} where the {edit.called} is made"
         new = filled(text, function="model", first="inputs", rest=", ...")
         return f"{new} where the model is called"
-    return f"{text} from where the model is called to where the backward is"
+    return f"{text} {_block_in_general(edit)}"
+
+
+def _block_in_general(edit: Edit) -> str:
+    """Where a block begins and ends, as far as that is known."""
+    first, last = edit.site, edit.other_site
+    if first is None or last is None:
+        return "from where the model is called to where the backward is"
+    if first == last:
+        return "around what this line computes before its backward"
+    behind = f"line {last.line}" if first.file == last.file else _place(last)
+    return f"from this line up to the backward in {behind}, which stays outside"
 
 
 def _in_particular(source: Source, edit: Edit, line: int) -> str:
@@ -171,8 +182,9 @@ def _in_particular(source: Source, edit: Edit, line: int) -> str:
         call = call_meant(source, line, edit)
         return f"{line}  {ast.unparse(parse(new_call(source, call, [edit.text])))}"
     _, wrapped = block(source, edit)
-    last = wrapped[-1].end_lineno or line
-    return f"{first_line(wrapped[0])}  {_one_line(edit.text)} around the lines up to {last}"
+    first, last = first_line(wrapped[0]), wrapped[-1].end_lineno or line
+    lines = "this line" if first == last else f"the lines up to {last}"
+    return f"{first}  {_one_line(edit.text)} around {lines}"
 
 
 def _short_call(edit: Edit) -> str:
@@ -185,6 +197,10 @@ def _short_call(edit: Edit) -> str:
 def _one_line(text: str) -> str:
     """Statements on one line, for reading."""
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _place(site: Site) -> str:
+    return f"{_relative(site.file)}:{site.line}"
 
 
 def _relative(file: str) -> str:

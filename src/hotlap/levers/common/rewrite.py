@@ -216,8 +216,10 @@ def block(source: Source, edit: Edit) -> tuple[ast.stmt, list[ast.stmt]]:
     if not first or not last or first[:-1] != last[:-1]:
         raise DoesNotFit
     siblings = source.siblings(first)
-    ends = [first[-1], last[-1]]
-    if last[-1] not in siblings or any(_shares_line(source, one, siblings) for one in ends):
+    if last[-1] not in siblings or _shares_line(source, first[-1], siblings):
+        raise DoesNotFit
+    # What stands behind the backward on its line stays there with it.
+    if _shares_line(source, last[-1], siblings) and not _is_first_backward(source, last[-1]):
         raise DoesNotFit
     wrapped = siblings[siblings.index(first[-1]) : siblings.index(last[-1])]
     if not wrapped:
@@ -226,9 +228,17 @@ def block(source: Source, edit: Edit) -> tuple[ast.stmt, list[ast.stmt]]:
 
 
 def _shares_line(source: Source, node: ast.stmt, siblings: Sequence[ast.stmt]) -> bool:
-    is_first = not source.before_on_line(source.span(node)[0]).strip()
     same = [one for one in siblings if one is not node and first_line(one) == first_line(node)]
-    return not is_first or bool(same)
+    return not _is_first_on_line(source, node) or bool(same)
+
+
+def _is_first_on_line(source: Source, node: ast.stmt) -> bool:
+    return not source.before_on_line(source.span(node)[0]).strip()
+
+
+def _is_first_backward(source: Source, node: ast.stmt) -> bool:
+    called = (one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute))
+    return _is_first_on_line(source, node) and "backward" in called
 
 
 def _indented(source: Source, wrapped: Sequence[ast.stmt], heads: Sequence[str]) -> list[Change]:
