@@ -47,6 +47,8 @@ OFFLINE = {
     "NEPTUNE_MODE": "offline",
     "CLEARML_OFFLINE_MODE": "1",
 }
+LEAST_MEASURED = 8
+"""Steps behind the warm-up: fewer tell nothing of how well their rate is known."""
 TERMINATE_S = 10.0
 N_LAST_LINES = 12
 
@@ -250,16 +252,17 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
         return "hung", f"it had not ended after {request.timeout_s:.0f} s and was ended"
     if run is None:
         return "crashed", "it left no Run"
+    n_steps = run.steps.measured + run.steps.warmup
     if run.status == "oom":
         return "oom", "it ran out of memory"
     if run.status in ("ok", "cut"):
-        if run.step_s is None and run.steps.warmup:
-            few = f"too few to be measured (at least {request.n_warmup + 1} are needed)"
-            return "crashed", f"it ends after {n_of(run.steps.warmup, 'step')}, {few}"
-        if run.step_s is None:
+        if not n_steps:
             return "crashed", "it ended without a training step"
+        if run.step_s is None or (run.status == "ok" and run.steps.measured < LEAST_MEASURED):
+            needed = request.n_warmup + LEAST_MEASURED
+            few = f"too few to be measured (at least {needed} are needed)"
+            return "crashed", f"it ends after {n_of(n_steps, 'step')}, {few}"
         return "ok", ""
-    n_steps = run.steps.measured + run.steps.warmup
     after = f"after {n_of(n_steps, 'step')}" if n_steps else "before its first step"
     return "crashed", f"it ended with {_ending(run.exit_code)} {after}"
 
