@@ -41,6 +41,20 @@ class _Residual(nn.Module):
         return x + self.relu(self.norm(self.conv(x)))
 
 
+class Recurrent(nn.Module):
+    """A language model of two layers of an LSTM."""
+
+    def __init__(self, width: int = 32, vocab_size: int = 100) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, vocab_size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.lstm(self.tokens(tokens))[0])
+        return logits
+
+
 class EncoderDecoder(nn.Module):
     """Reads one sequence and writes another, of torch's own layers."""
 

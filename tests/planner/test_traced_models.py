@@ -122,6 +122,13 @@ def test_a_model_without_a_product_is_planned_too() -> None:
     assert step_time(work, Calibration()).total > 0
 
 
+@pytest.mark.parametrize("autocast", ["", "bf16"])
+def test_a_recurrent_layer_multiplies_each_token_with_all_its_weights(autocast: str) -> None:
+    asked = request("models_to_trace:Recurrent", seq=16, image_size=None, autocast=autocast)
+    n_weights = 2 * (4 * 32 * 32 + 4 * 32 * 32) + 32 * 100
+    assert trace(asked).flops == 2 * 16 * n_weights
+
+
 def test_an_encoder_decoder_and_a_mixture_of_experts_are_traced() -> None:
     both = trace(request("models_to_trace:EncoderDecoder", seq=16, image_size=None))
     assert both.n_params == sum(p.numel() for p in EncoderDecoder().parameters())

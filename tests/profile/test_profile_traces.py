@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from device_trace import GEMM, NCCL, RELU, SGEMM, STEP_US, DeviceTrace, profile_of, training
+from device_trace import (
+    GEMM,
+    NCCL,
+    RELU,
+    SGEMM,
+    STEP_US,
+    DeviceTrace,
+    product,
+    profile_of,
+    training,
+)
 
 from hotlap.chronometer.profile.analyse import Left, analyse, memory_slope
 from hotlap.chronometer.profile.classes import kernel_class, operator_class, uses_tensor_cores
@@ -144,6 +154,24 @@ def test_rates_are_of_the_time_whose_cost_is_known(
     assert rows["elementwise"].bytes_per_s == expected
     assert rows["elementwise"].bound == rows["copy"].bound == "memory"
     assert rows["copy"].bytes is None
+
+
+@pytest.mark.parametrize("sparse", [None, 0, 1])
+def test_a_product_of_a_sparse_tensor_has_no_flops(tmp_path: Path, sparse: int | None) -> None:
+    """A trace tells the shape of one, and not how many numbers it stores."""
+    strides = [[] if i == sparse else [64, 1] for i in range(2)]
+    trace = DeviceTrace()
+    for step in range(3):
+        at = 10_000 + step * STEP_US
+        trace.mark(at)
+        given = {**product(64, 64, 64, "float"), "Input Strides": strides}
+        trace.launch("aten::mm", SGEMM, at + 10, at + 100, 10, **given)
+    trace.mark(10_000 + 3 * STEP_US)
+    rank = profile_of(trace, tmp_path)
+    (row,) = rank.classes
+    assert row.name == "matmul"
+    assert row.flops == (2 * 64**3 if sparse is None else None)
+    assert len(rank.matmuls) == (sparse is None)
 
 
 def test_a_device_without_kernels_in_the_trace_is_told(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ At the first training call of a module its structure is kept: modules copied sha
 as shapes. At the end of the process that copy is run once, forward and backward, on fake tensors
 under torch's FLOP counter. The training itself is never slowed and never sees a dispatch mode; no
 memory of the model is held; nothing is computed. Attention is counted on its plain path: the
-model's FLOPs, without what a fused kernel computes again.
+model's FLOPs, without what a fused kernel computes again. What cannot be counted is unknown.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from __future__ import annotations
 import contextlib
 import io
 from typing import Any, NamedTuple
+
+from hotlap.chronometer.flop_counter import counting
+from hotlap.chronometer.flop_formulas import UncountedError
+from hotlap.chronometer.stored_numbers import is_sparse, note_stored_numbers, stored_numbers
 
 MAX_MODULES = 16
 
@@ -23,6 +27,9 @@ class TensorSpec(NamedTuple):
     dtype: Any
     device: Any
     requires_grad: bool
+    layout: Any
+    n_stored: int | None
+    """Of a sparse one."""
 
 
 class Snapshot(NamedTuple):
@@ -81,6 +88,8 @@ class ModuleSnapshots:
         for name, value in state.items():
             if isinstance(value, self._torch.Tensor):
                 state[name] = self._spec(value, copies)
+            elif type(value) is list:  # recurrent layers keep their weights in one as well
+                state[name] = [self._spec(item, copies) for item in value]
             elif "hooks" in name and isinstance(value, dict):
                 state[name] = type(value)()
         state["_compiled_call_impl"] = None
@@ -100,7 +109,12 @@ class ModuleSnapshots:
             raise TypeError("its parameters are sharded")
         if id(value) not in specs:
             specs[id(value)] = TensorSpec(
-                tuple(value.shape), value.dtype, value.device, value.requires_grad
+                tuple(value.shape),
+                value.dtype,
+                value.device,
+                value.requires_grad,
+                value.layout,
+                stored_numbers(value) if is_sparse(value) else None,
             )
         return specs[id(value)]
 
@@ -125,27 +139,22 @@ class ModuleSnapshots:
                     flops = self._count_one(snapshot)
                     results[str(index)] = {"flops": flops, "elements": snapshot.elements}
                 except Exception as error:
-                    reason = str(error).strip().splitlines()[:1]
-                    results[str(index)] = {
-                        "error": f"{type(error).__name__}: {''.join(reason)[:200]}"
-                    }
+                    results[str(index)] = {"error": _reason(error)}
         return results
 
     def _count_one(self, snapshot: Snapshot) -> float:
         torch = self._torch
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.utils.flop_counter import FlopCounterMode
 
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
             self._materialise(snapshot.module, {})
             args, kwargs = self._fakes(snapshot.args), self._fakes(snapshot.kwargs)
-            counter = FlopCounterMode(display=False)
-            with counter, sdpa_kernel(SDPBackend.MATH):
+            with counting() as counter, sdpa_kernel(SDPBackend.MATH):
                 losses = [t.float().sum() for t in self._outputs(snapshot.module(*args, **kwargs))]
                 if losses:
                     sum(losses[1:], losses[0]).backward()
-        return float(counter.get_total_flops())
+        return counter.total()
 
     def _materialise(self, module: Any, made: dict[int, Any]) -> None:
         """Put fake tensors where the specs are."""
@@ -154,14 +163,23 @@ class ModuleSnapshots:
                 for key, value in holder.items():
                     if isinstance(value, TensorSpec):
                         holder[key] = self._fake(value, made, holder is child._parameters)
+                    elif type(value) is list:
+                        holder[key] = [
+                            self._fake(item, made) if isinstance(item, TensorSpec) else item
+                            for item in value
+                        ]
 
     def _fake(self, spec: TensorSpec, made: dict[int, Any], is_parameter: bool = False) -> Any:
         if id(spec) not in made:
-            tensor = self._torch.empty(spec.shape, dtype=spec.dtype, device=spec.device)
+            tensor = self._torch.empty(
+                spec.shape, dtype=spec.dtype, device=spec.device, layout=spec.layout
+            )
             if is_parameter:
                 tensor = self._torch.nn.Parameter(tensor, requires_grad=spec.requires_grad)
             elif spec.requires_grad:
                 tensor.requires_grad_()
+            if spec.n_stored is not None:
+                note_stored_numbers(tensor, spec.n_stored)
             made[id(spec)] = tensor
         return made[id(spec)]
 
@@ -183,6 +201,17 @@ class ModuleSnapshots:
         if isinstance(value, (list, tuple)):
             return [tensor for item in value for tensor in self._outputs(item)]
         return []
+
+
+def _reason(error: Exception) -> str:
+    """Why FLOPs are unknown, in one line."""
+    kind = type(error).__name__
+    text = "".join(str(error).strip().splitlines()[:1])[:200]
+    if isinstance(error, UncountedError):
+        return text
+    if kind in ("DynamicOutputShapeException", "DataDependentOutputException"):
+        return f"they depend on the numbers in the batch ({text})"
+    return f"{kind}: {text}"
 
 
 def unwrap(module: Any) -> Any:

@@ -38,7 +38,8 @@ class Matmul:
     n_experts: int = 1
     """Among which the rows are shared out, each with weights of its own."""
     groups: int = 1
-    """Of a grouped convolution: so many products of these sizes side by side."""
+    """So many products of these sizes: side by side in a grouped convolution, one after the other
+    in a recurrent layer."""
     input_elements: float = 0.0
     """Of a convolution, whose windows overlap: what it really reads of a sample. 0 elsewhere."""
 

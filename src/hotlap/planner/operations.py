@@ -60,7 +60,7 @@ def is_cast(name: str) -> bool:
 
 def is_product(name: str) -> bool:
     """Whether an operation multiplies matrices, forward or backward; others move bytes."""
-    return name in PRODUCTS or name == "convolution_backward" or ATTENTION in name
+    return name in PRODUCTS or name in BACKWARDS or ATTENTION in name
 
 
 def reordered_bytes(name: str, inputs: Any, outputs: Any) -> int:
@@ -106,10 +106,21 @@ def _convolution(read: list[Any], written: list[Any], inputs: Any, batch: int) -
     ]
 
 
+def _recurrent(read: list[Any], written: list[Any], inputs: Any, batch: int) -> list[Matmul]:
+    """A layer of an LSTM, one way: its input at once, its state one element at a time."""
+    length, n_sequences, _ = read[0].shape
+    (n, width), (_, state) = read[1].shape, read[2].shape
+    rows = n_sequences / batch
+    return [Matmul(rows * length, n, width), Matmul(rows, n, state, groups=length)]
+
+
 PRODUCTS = {
     "mm": _linear,
     "addmm": _linear,
     "bmm": _batched,
     "baddbmm": _batched,
     "convolution": _convolution,
+    "mkldnn_rnn_layer": _recurrent,
 }
+BACKWARDS = ("convolution_backward", "mkldnn_rnn_layer_backward")
+"""Of those whose backward is an operation of its own."""

@@ -143,7 +143,7 @@ def _flops(run: Run) -> str:
 
 
 def _scaled(value: float) -> str:
-    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= scale:
             return f"{value / scale:.4g} {prefix}"
     return f"{value:.4g} "

@@ -86,10 +86,13 @@ _FACTORS = {
 
 
 def product_of(operator: Operator) -> Product | None:
-    """The matrix product that an operator is; None for any other operator."""
+    """The matrix product that an operator is; None for any other operator, and of sparse tensors.
+
+    How many numbers those store is not in a trace.
+    """
     places = _FACTORS.get(operator.name)
     shapes = shapes_of(operator)
-    if places is None or len(shapes) <= max(places):
+    if places is None or len(shapes) <= max(places) or _is_any_sparse(operator, places):
         return None
     left, right = shapes[places[0]], shapes[places[1]]
     if operator.name.startswith("mkldnn::"):  # its second factor is the weight of a linear layer
@@ -98,6 +101,13 @@ def product_of(operator: Operator) -> Product | None:
         return None
     batch = left[0] if len(left) == 3 else 1
     return Product(batch, left[-2], right[-1], left[-1], dtype_of(operator) or "unknown")
+
+
+def _is_any_sparse(operator: Operator, places: tuple[int, int]) -> bool:
+    """A sparse tensor has a shape and no strides; neither have the packed weights of oneDNN."""
+    strides = operator.event.args.get("Input Strides") or []
+    is_packed = operator.name.startswith("mkldnn::")
+    return not is_packed and any(strides[i] == [] for i in places if i < len(strides))
 
 
 def cost_of(operator: Operator) -> Cost | None:
