@@ -116,6 +116,12 @@ def test_a_result_that_noise_hides_is_measured_again_while_there_is_time() -> No
     assert all(one.result.low > 1.0 for one in found)
 
 
+def test_what_died_is_not_tried_again_at_the_end() -> None:
+    world = World({"b": 0.9}, states={frozenset({"a"}): "crashed"})
+    one = climb(world, [A, B], promise=0.25)
+    assert [rung.lever for rung in one.rungs if rung.state == "crashed"] == ["a"]
+
+
 def test_drift_of_the_machine_is_not_taken_for_gain() -> None:
     """A machine that gets 2 % faster with every trial: a lever without effect looks like a gain."""
     kept = [climb(World({}, 0.005, -0.02, seed=s), [A, B, C]).best for s in range(20)]

@@ -132,7 +132,8 @@ class Bench:
     ) -> Measured:
         """The last figures of settings that were measured; by the objective if nothing is said."""
         score = score or self.score
-        trials = [t for t in self.trials[key_of(settings)] if t.state == "ok" and t.seed == 0]
+        made = self.trials.get(key_of(settings), ())
+        trials = [t for t in made if t.state == "ok" and t.seed == 0]
         # Steps say how well their own rate is known, and nothing of memory or energy.
         scores = [
             (score(trial), within_error(trial.step_s) if score is rate else 0.0)

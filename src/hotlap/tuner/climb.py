@@ -189,10 +189,8 @@ class Climb:
         self._look_at_the_best_again([key_of(one.settings) for one in promising])
         for one in promising:
             key, settings = key_of(one.settings), self._on_top(one)
-            if not self.bench.trials.get(key_of(settings)):
-                now = Interval(1.0, 1.0, 1.0)
-            else:
-                now = self._gain(settings, 1)
+            is_measured = self.bench.measured(settings).rates
+            now = self._gain(settings, 1) if is_measured else None
             if self._chances.is_due_at_the_end(key, self.best, now):
                 self._chances.take_last(key)
                 return one

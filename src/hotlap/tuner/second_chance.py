@@ -71,10 +71,14 @@ class SecondChances:
         one = self._unseen[key]
         return one.best != best and one.waited_for != waits_for
 
-    def is_due_at_the_end(self, key: Key, best: Settings, now: Interval) -> bool:
-        """Whether it came near, or the best is another, or it would come near by now."""
+    def is_due_at_the_end(self, key: Key, best: Settings, now: Interval | None) -> bool:
+        """Whether it came near, or the best is another, or it would come near by now.
+
+        `now` is its gain over the best as that was measured last; None where it was not tried on
+        top of this one.
+        """
         one = self._unseen.get(key)
         if one is None or key in self._had_their_last:
             return False
         was_near = one.gain.high > 1.0 and (one.gain.value > NEAR or one.best != best)
-        return was_near or (now.high > 1.0 and now.value > NEAR)
+        return was_near or (now is not None and now.high > 1.0 and now.value > NEAR)
