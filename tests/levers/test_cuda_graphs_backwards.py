@@ -139,11 +139,21 @@ def test_a_model_that_draws_random_numbers_is_not_called_again(
         F.cross_entropy(one.model(x)["other"], y).backward()
 
 
+def test_inputs_that_were_changed_since_are_refused_and_never_wrong(settings: Settings) -> None:
+    one = Graphed(new_model(), settings)
+    plain(one.model)
+    x, y = batch(0)
+    loss = F.cross_entropy(one.model(x)["other"], y)
+    x.zero_()
+    with pytest.raises(RuntimeError, match="inputs were changed in place since"):
+        loss.backward()
+
+
 def test_a_weight_with_a_hook_and_a_first_gradient_is_refused_and_never_wrong(
     settings: Settings,
 ) -> None:
     one = Graphed(new_model(), settings)
     with_a_hook_on_a_weight_without_gradients(one.model)
     x, y = batch(0)
-    with pytest.raises(RuntimeError, match="a weight with a hook gets a gradient"):
+    with pytest.raises(RuntimeError, match="it leads to a weight with a hook"):
         F.cross_entropy(one.model(x)["other"], y).backward()

@@ -247,7 +247,8 @@ class Recording:
         led_to = [i for i, one in self._led_to if one is None or not one._backward_hooks]
         places = [self._places[i] for i in led_to]
         sources = [self._parameters[name] if i is None else leaves[i] for i, name in places]
-        results = self._function.apply(self, (args, kwargs), led_to, *sources)
+        versions = [leaves[place]._version for place, _ in self._inputs]
+        results = self._function.apply(self, (args, kwargs, versions), led_to, *sources)
         if self._is_one:
             return results[0]
         outputs = list(self._others)
@@ -287,35 +288,9 @@ class Recording:
         """Gradients by a call of the model as it is."""
         torch = self._torch
         self.n_recomputed += 1
-        if self._why_final:
-            raise RuntimeError(
-                "hotlap, lever cuda_graphs: a backward came that none before was like, and the "
-                f"model cannot be called again for it: {self._why_final}; run without this lever"
-            )
-        context.saved_tensors  # raises if one was changed since, as it does without us  # noqa: B018
-        args, kwargs = context.call
-        leaves = [*args, *kwargs.values()]
-        # By views of the sources: gradients are to end there, and not where the sources come from.
-        views, weights = list[Any](), dict[str, Any]()
-        before = [(one, one.clone()) for one in self._model.buffers()]
-        with torch.enable_grad(), self._autocast():
-            for place, name in (self._places[i] for i in context.led_to):
-                source = leaves[place] if place is not None else self._parameters[name]
-                views.append(source.view_as(source))
-                if place is not None:
-                    leaves[place] = views[-1]
-                else:
-                    weights[name] = views[-1]
-            named = dict(zip(kwargs, leaves[len(args) :], strict=True))
-            result = self._as_it_is(weights, tuple(leaves[: len(args)]), named)
-        for buffer, value in before:
-            buffer.data.copy_(value)
-        outputs, _ = torch.utils._pytree.tree_flatten(result)
+        outputs, views = self._called_again(context)
         if any(_leaves_behind(outputs[place], views) for place in came):
-            raise RuntimeError(
-                "hotlap, lever cuda_graphs: a weight with a hook gets a gradient that it never "
-                "had; run without this lever"
-            )
+            raise _no_way("it leads to a weight with a hook that none before led to")
         with self._without_autocast():
             gradients = torch.autograd.grad(
                 [outputs[place] for place in came],
@@ -326,6 +301,42 @@ class Recording:
             )
         context.turn.is_done = True
         return list(gradients)
+
+    def _called_again(self, context: Any) -> tuple[list[Any], list[Any]]:
+        """The results, and views of the sources that they are computed from.
+
+        Views, so that gradients end there and not where the sources come from.
+        """
+        torch = self._torch
+        context.saved_tensors  # raises if one was changed since, as it does without us  # noqa: B018
+        args, kwargs, versions = context.call
+        leaves = [*args, *kwargs.values()]
+        if self._why_final:
+            raise _no_way(f"the model cannot be called again for it: {self._why_final}")
+        if versions != [leaves[place]._version for place, _ in self._inputs]:
+            raise _no_way("its inputs were changed in place since")
+        views, weights = list[Any](), dict[str, Any]()
+        before = [(one, one.clone()) for one in self._model.buffers()]
+        with torch.enable_grad(), self._autocast():
+            for place, name in (self._places[i] for i in context.led_to):
+                source = self._parameters[name] if place is None else leaves[place]
+                views.append(source.view_as(source))
+                if place is None:
+                    weights[name] = views[-1]
+                else:
+                    leaves[place] = views[-1]
+            named = dict(zip(kwargs, leaves[len(args) :], strict=True))
+            result = self._as_it_is(weights, tuple(leaves[: len(args)]), named)
+        for buffer, value in before:
+            buffer.data.copy_(value)
+        return torch.utils._pytree.tree_leaves(result), views
+
+
+def _no_way(why: str) -> RuntimeError:
+    return RuntimeError(
+        f"hotlap, lever cuda_graphs: a backward came that none before was like, and {why}; run "
+        "without this lever"
+    )
 
 
 IMMUTABLE = (enum.Enum, *PLAIN)
