@@ -66,7 +66,11 @@ def train(torch: Any, model: Any) -> dict[str, Any]:
         optimizer.step()
         losses.append(loss.item())
     group = optimizer.param_groups[0]
+    kept = [one for state in optimizer.state.values() for one in state.values()]
+    tensors = [one for one in (*model.parameters(), *kept) if one.dim()]
     return {
+        "kept in": sorted({str(one.dtype) for one in tensors}),
+        "gradients in": sorted({str(one.grad.dtype) for one in model.parameters()}),
         "losses": losses,
         "norms": norms,
         "dtype": str(result.dtype),
@@ -122,6 +126,7 @@ def main() -> None:
 def _network(torch: Any, probe: Probe) -> None:
     cases = (
         *({}, {"bf16": "autocast"}, {"fp16": "autocast"}, {"channels_last": "on"}),
+        {"pure_bf16": "on"},
         *({"four_channels": "on"}, {"checkpointing": "blocks"}, {"fused_optimizer": "on"}),
         *({"foreach_optimizer": "on"}, {"fp8": "per-tensor"}, {"longest_input": "0.5"}),
     )
@@ -204,6 +209,7 @@ def _ddp(torch: Any, probe: Probe) -> None:
             probe.seen[value]["restored"] = kind.__init__ is before
         # Without dropout, whose numbers go to other pixels in another order of memory.
         probe("channels last in ddp", lambda: _in_ddp(torch, kind), channels_last="on")
+        probe("pure bf16 in ddp", lambda: _in_ddp(torch, kind), pure_bf16="on")
         probe("plain in ddp", lambda: _in_ddp(torch, kind))
         _graphs(torch, probe)
         distributed.destroy_process_group()
@@ -307,6 +313,7 @@ def _transformers(torch: Any, probe: Probe) -> None:
 
     probe("gpt2", look)
     probe("gpt2 in bf16", look, bf16="autocast")
+    probe("gpt2 in pure bf16", look, pure_bf16="on")
     probe("gpt2 checkpointed", look, checkpointing="blocks")
     probe.seen["gpt2 checkpointed"]["restored"] = not KEPT[-1].is_gradient_checkpointing
 

@@ -93,7 +93,7 @@ class Bench:
     @cached_property
     def baseline(self) -> Trial:
         """Without levers."""
-        return self.start("baseline", Orders().to_environment())
+        return self.start("baseline", Orders(is_trial=True).to_environment())
 
     @cached_property
     def workload(self) -> Workload:

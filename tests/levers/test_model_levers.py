@@ -26,6 +26,7 @@ from hotlap.levers import (
     fp16,
     fused_optimizer,
     longest_input,
+    pure_bf16,
 )
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import Seen, Site, Workload
@@ -57,6 +58,21 @@ def test_half_precision_rounds_and_gives_fp32_back(seen: dict[str, Any], lever: 
     assert list(found["done"]) == [lever.LEVER.name]
     assert 0 < far(found, plain, "losses") < lever.LEVER.bound
     assert (found["dtype"], found["validation"]) == ("torch.float32", "torch.float32")
+
+
+@pytest.mark.parametrize("name", ["pure_bf16", "pure bf16 in ddp"])
+def test_pure_bf16_keeps_nothing_in_fp32_but_the_loss(seen: dict[str, Any], name: str) -> None:
+    found, plain = seen[name], seen["plain" if name == "pure_bf16" else "plain in ddp"]
+    assert list(found["done"]) == ["pure_bf16"]
+    assert (found["kept in"], found["gradients in"]) == (["torch.bfloat16"], ["torch.bfloat16"])
+    assert (plain["kept in"], plain["gradients in"]) == (["torch.float32"], ["torch.float32"])
+    assert found["dtype"] == "torch.float32"
+    assert 0 < far(found, plain, "losses") < 0.05
+
+
+def test_pure_bf16_casts_validation_and_is_undone(seen: dict[str, Any]) -> None:
+    found = seen["pure_bf16"]
+    assert (found["validation"], found["after"]["dtype"]) == ("torch.float32", "torch.float32")
 
 
 def test_fp16_leaves_gathered_and_clipped_gradients_unscaled(seen: dict[str, Any]) -> None:
@@ -160,8 +176,9 @@ def test_fp8_rounds_by_a_few_percent(seen: dict[str, Any]) -> None:
     assert found["compiled"] == pytest.approx(found["alone"], rel=1e-3)
 
 
-def test_outputs_of_transformers_keep_their_type(seen: dict[str, Any]) -> None:
-    plain, found = seen["gpt2"], seen["gpt2 in bf16"]
+@pytest.mark.parametrize("name", ["gpt2 in bf16", "gpt2 in pure bf16"])
+def test_outputs_of_transformers_keep_their_type(seen: dict[str, Any], name: str) -> None:
+    plain, found = seen["gpt2"], seen[name]
     assert (found["kind"], found["keys"], found["dtype"]) == (
         plain["kind"],
         plain["keys"],
@@ -252,6 +269,9 @@ FUSED = (Seen(OPTIMIZER_SITE, {"kind": "AdamW", "fused": False, "foreach": None}
         (bf16, {"in_autocast": True}, {}, "autocast already"),
         (bf16, {"dtypes": ["bfloat16"]}, {}, "not in fp32"),
         (bf16, {}, {"models": ()}, "no model"),
+        (pure_bf16, {}, {}, ""),
+        (pure_bf16, {}, OLD, "P100 has no bf16"),
+        (pure_bf16, {"in_autocast": True}, {}, "autocast already"),
         (fp16, {}, {}, ""),
         (fp16, {}, ON_CPU, "for GPUs"),
         (fp16, {}, OLD, "no tensor cores"),
@@ -316,7 +336,7 @@ def test_compile_needs_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 OURS = (
     *(bf16, fp16, cudnn_benchmark, attention, channels_last, four_channels, fp8, checkpointing),
-    *(compile, ddp, fused_optimizer, foreach_optimizer, longest_input),
+    *(compile, ddp, fused_optimizer, foreach_optimizer, longest_input, pure_bf16),
 )
 
 
@@ -352,9 +372,37 @@ def test_an_edit_does_not_reorder_weights_behind_the_back_of_ddp() -> None:
     assert reorder.site == OPTIMIZER_SITE
 
 
+@pytest.mark.parametrize(
+    ("inputs", "result", "text"),
+    [
+        (["float32"], "Tensor", "{function}({first}.to(torch.bfloat16){rest}).float()"),
+        (["int64"], "Tensor", "{function}({first}{rest}).float()"),
+        (["float32", "int64"], "Tensor", "{function}({first}.to(torch.bfloat16){rest}).float()"),
+        (["int64", "float32"], "Tensor", ""),
+        (["float32"], "CausalLMOutput", ""),
+        (["float32"], None, ""),
+    ],
+)
+def test_pure_bf16_edits_a_call_only_where_it_knows_what_goes_in_and_out(
+    inputs: list[str], result: str | None, text: str
+) -> None:
+    facts = {"inputs": [[[8, 4], dtype, "cuda"] for dtype in inputs], "is_ddp": False}
+    results = (Seen(None, {"kind": result}),) if result else ()
+    cast, call = pure_bf16.LEVER.edit("on", workload(facts, results=results))
+    assert (cast.site, cast.text) == (OPTIMIZER_SITE, "{model}.to(torch.bfloat16)")
+    assert call.site == MODEL_SITE
+    assert (call.kind, call.text) == ("call", text) if text else call.kind == "told"
+
+
+def test_an_edit_casts_before_ddp_makes_its_buckets() -> None:
+    made = Site("train.py", 5)
+    cast, _ = pure_bf16.LEVER.edit("on", workload(ddps=(Seen(made, {}),)))
+    assert (cast.site, cast.called) == (made, "DistributedDataParallel")
+
+
 def test_compile_comes_after_what_it_compiles() -> None:
     names = [lever.name for lever in LEVERS]
-    for name in ("channels_last", "four_channels", "fp8", "checkpointing"):
+    for name in ("pure_bf16", "channels_last", "four_channels", "fp8", "checkpointing"):
         assert names.index(name) < names.index("compile")
 
 

@@ -124,9 +124,9 @@ def climb(
 ) -> Climb:
     """A whole climb in this world."""
     bench = Bench(world.make, rate, budget_s, 4.0)
-    one = Climb(bench, {x.name: x for x in levers}, lambda needed: "on", **fields)  # type: ignore[arg-type]
+    one = Climb(
+        bench=bench, levers={x.name: x for x in levers}, needed_values=lambda needed: "on", **fields
+    )  # type: ignore[arg-type]
     one.measure_baseline()
-    one.try_all(in_turn(*levers, promise=promise))
-    one.leave_one_out()
-    one.conclude()
+    one.climb(in_turn(*levers, promise=promise))
     return one

@@ -11,6 +11,7 @@ import pytest
 from simulated import LOSSES, HostAndDevice, World, climb, in_turn, lever
 
 from hotlap.errors import UsageError
+from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rung, Trial
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
@@ -122,6 +123,67 @@ def test_what_died_is_not_tried_again_at_the_end() -> None:
     assert [rung.lever for rung in one.rungs if rung.state == "crashed"] == ["a"]
 
 
+@dataclass
+class FailsAgain(World):
+    """Settings with lever C end well the first time and run out of memory from then on."""
+
+    n_with_c: int = 0
+
+    def make(self, settings: Mapping[str, str], *numbers: Any) -> Trial:
+        trial = super().make(settings, *numbers)
+        self.n_with_c += "c" in settings
+        if "c" not in settings or self.n_with_c == 1:
+            return trial
+        return replace(trial, state="oom", reason="it ran out of memory", step_s=())
+
+
+@pytest.mark.parametrize("c", [1.2, 1.5, 4.0])  # seen in a second look, at the end, at the end
+@pytest.mark.parametrize("levers", [[C], [A, C], [C, A], [A, C, B]])
+def test_what_was_kept_and_fails_when_it_is_measured_again_falls(
+    levers: list[Lever], c: float
+) -> None:
+    kept: list[Mapping[str, str]] = []
+    world = FailsAgain({"a": 1.5, "b": 1.3, "c": c})
+    one = climb(world, levers, on_kept=lambda settings: kept.append(dict(settings)))
+    names = {lever.name for lever in levers} - {"c"}
+    assert one.best == dict.fromkeys(names, "on")
+    assert {rung.lever for rung in one.rungs if rung.kept} == names
+    assert kept[-1] == one.best  # what hotlap.toml holds
+    fallen = rung_of(one, "c")
+    assert (fallen.state, fallen.kept, fallen.samples_per_s) == ("oom", False, None)
+    assert "failed when it was measured again: it ran out of memory" in fallen.reason
+    assert one.result.value == pytest.approx(
+        {"": 1.0, "a": 1.5, "ab": 1.95}["".join(sorted(names))], rel=0.08
+    )
+
+
+def test_a_value_that_falls_makes_room_for_the_one_it_had_bettered() -> None:
+    """Eight times the batch fitted once; four times it is fast as well, and fits."""
+
+    class Batches(World):
+        n_made_large = 0
+
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            factor = settings.get("batch", "x1")
+            self.speedups = {"batch": {"x1": 1.0, "x4": 1.5, "x8": 1.8}[factor]}
+            trial = super().make(settings, *numbers)
+            self.n_made_large += factor == "x8"
+            if factor != "x8" or self.n_made_large == 1:
+                return trial
+            return replace(trial, state="oom", reason="it ran out of memory", step_s=())
+
+    batch = lever("batch")
+    bench = Bench(Batches({}).make, rate, 1e6, 4.0)
+    one = Climb(bench=bench, levers={"batch": batch}, needed_values=lambda needed: None)
+    one.measure_baseline()
+    one.climb(lambda kept, trial: [Candidate(batch, value) for value in ("x4", "x8")])
+    assert one.best == {"batch": "x4"}
+    (rung,) = (rung for rung in one.rungs if rung.kept)
+    assert rung.value == "x4"
+    assert "bettered" not in rung.reason
+    assert rung.contribution == pytest.approx(1.5, rel=0.08)
+
+
 def test_drift_of_the_machine_is_not_taken_for_gain() -> None:
     """A machine that gets 2 % faster with every trial: a lever without effect looks like a gain."""
     kept = [climb(World({}, 0.005, -0.02, seed=s), [A, B, C]).best for s in range(20)]
@@ -179,7 +241,7 @@ def test_the_order_is_asked_for_again_with_what_was_kept() -> None:
         return [Candidate(C, "on"), Candidate(A, "on"), b]
 
     bench = Bench(World({"a": 1.5, "b": 1.3, "c": 0.5}).make, rate, 1e6, 4.0)
-    one = Climb(bench, {"a": A, "b": B, "c": C}, lambda needed: "on")
+    one = Climb(bench=bench, levers={"a": A, "b": B, "c": C}, needed_values=lambda needed: "on")
     one.measure_baseline()
     one.try_all(order)
     assert [rung.lever for rung in one.rungs] == ["c", "a", "b"]
@@ -206,11 +268,13 @@ def test_time_is_left_to_prove_what_was_kept(promise: float, tries_c: bool) -> N
 
     world = Slow({"a": 1.5, "b": 1.5, "c": 1.5})
     levers = {"a": lever("a", cost=lambda value: 10.0), "b": B, "c": C}
-    one = Climb(Clocked(world.make, rate, 250.0, 4.0), levers, lambda needed: "on")
+    one = Climb(
+        bench=Clocked(world.make, rate, 250.0, 4.0),
+        levers=levers,
+        needed_values=lambda needed: "on",
+    )
     one.measure_baseline()
-    one.try_all(in_turn(B, levers["a"], C, promise=promise))
-    one.leave_one_out()
-    one.conclude()
+    one.climb(in_turn(B, levers["a"], C, promise=promise))
     assert ("c" in one.best) is tries_c
     assert {"a", "b"} <= set(one.best)
     assert (rung_of(one, "c").state == "not tried") is not tries_c
@@ -265,7 +329,7 @@ def test_the_end_is_no_slower_than_the_baseline() -> None:
 def test_a_budget_that_is_used_up_leaves_levers_untried_and_says_so() -> None:
     world = World({"a": 1.5, "b": 1.5})
     bench = Bench(world.make, rate, 0.001, 4.0)
-    one = Climb(bench, {"a": A, "b": B}, lambda needed: "on")
+    one = Climb(bench=bench, levers={"a": A, "b": B}, needed_values=lambda needed: "on")
     one.measure_baseline()
     one.try_all(in_turn(A, B))
     assert [rung.state for rung in one.rungs] == ["not tried", "not tried"]
@@ -285,7 +349,7 @@ def test_a_climb_that_was_interrupted_goes_on_with_the_trials_on_file(tmp_path: 
     def start(world: World) -> Climb:
         bench = Bench(world.make, rate, 1e6, 4.0, log=log)
         bench.load()
-        one = Climb(bench, {"a": A, "b": B}, lambda needed: "on")
+        one = Climb(bench=bench, levers={"a": A, "b": B}, needed_values=lambda needed: "on")
         one.measure_baseline()
         one.try_all(in_turn(A, B))
         return one
@@ -419,7 +483,9 @@ def test_words_and_ratios_fit_the_objective(
 ) -> None:
     world = Weighed({"a": 0.9, "b": 2.0}, memory={"b": 1.25, "a": 0.5})
     bench = Bench(world.make, objective.score, 1e6, 4.0)
-    one = Climb(bench, {"a": A, "b": B}, lambda needed: "on", objective=objective)
+    one = Climb(
+        bench=bench, levers={"a": A, "b": B}, needed_values=lambda needed: "on", objective=objective
+    )
     one.measure_baseline()
     one.try_all(in_turn(B, A))
     large, small = one.rungs
@@ -439,7 +505,7 @@ def test_over_the_baseline_ratio_and_gain_are_the_same_figure() -> None:
 def test_a_climb_without_time_knows_how_much_a_further_try_takes() -> None:
     world = World({"a": 1.5, "b": 1.5})  # trials take 5 s
     bench = Bench(world.make, rate, 16.0, 4.0)
-    one = Climb(bench, {"a": A}, lambda needed: "on")
+    one = Climb(bench=bench, levers={"a": A}, needed_values=lambda needed: "on")
     one.measure_baseline()
     one.try_all(in_turn(A))
     # The trial, the best beside it, and both once more at the end.
@@ -498,7 +564,11 @@ def test_what_gained_nothing_is_tried_again_once_the_step_waits_for_something_el
 def test_what_left_the_step_to_its_host_is_tried_again_when_the_best_is_another() -> None:
     """B pays a little alone and promises so little that it is not tried with A."""
     world = HostAndDevice({}, on_device={"a": 3.0, "b": 1.2}, on_host={"b": 3.0})
-    one = Climb(Bench(world.make, rate, 1e6, 4.0), {"a": A, "b": B}, lambda needed: "on")
+    one = Climb(
+        bench=Bench(world.make, rate, 1e6, 4.0),
+        levers={"a": A, "b": B},
+        needed_values=lambda needed: "on",
+    )
     one.measure_baseline()
     one.try_all(
         lambda kept, trial: [Candidate(A, "on", promise=0.4), Candidate(B, "on", promise=0.05)]
@@ -543,11 +613,13 @@ def pair_first(kept: Mapping[str, str], trial: Trial) -> list[Candidate]:
 
 
 def climb_pair_first(world: World, budget_s: float = 1e6) -> Climb:
-    one = Climb(Bench(world.make, rate, budget_s, 4.0), {"a": A, "b": B}, lambda needed: "on")
+    one = Climb(
+        bench=Bench(world.make, rate, budget_s, 4.0),
+        levers={"a": A, "b": B},
+        needed_values=lambda needed: "on",
+    )
     one.measure_baseline()
-    one.try_all(pair_first)
-    one.leave_one_out()
-    one.conclude()
+    one.climb(pair_first)
     return one
 
 

@@ -11,7 +11,7 @@ from simulated import World, lever
 from hotlap.levers import LEVERS
 from hotlap.levers.common.lever import Decision
 from hotlap.levers.common.workload import Seen, Workload
-from hotlap.report.ladder import render_proof, render_sweep
+from hotlap.report.ladder import render_proof, render_sweep_end, render_sweep_point
 from hotlap.tuner.order import order_levers
 from hotlap.tuner.prove import conclude
 from hotlap.tuner.sweep import SweepPoint, point_of
@@ -181,21 +181,21 @@ def test_a_sweep_is_a_line_a_batch_size() -> None:
         SweepPoint(1, 8.0, "ok", "", 1234.5, 2 << 30, 310.0, 0.25),
         SweepPoint(2, None, "oom", "no memory", None, None, None, None),
     ]
-    _, first, second, *below = render_sweep(points).splitlines()
+    first, second = map(render_sweep_point, points)
     assert first.split() == ["x1", "8", "1,234", "2.00", "GiB", "310", "W", "0.25", "ok"]
     assert second.split() == ["x2", "oom:", "no", "memory"]
-    assert "x1 (8 samples a step) is the fastest" in " ".join(below)
+    assert "x1 (8 samples a step) is the fastest" in render_sweep_end(points)
 
 
 def test_a_sweep_names_the_fastest_batch_and_says_that_it_is_another_training() -> None:
     rates = {1: 100.0, 2: 180.0, 4: 170.0}
     points = [SweepPoint(n, 8.0 * n, "ok", "", r, None, None, None) for n, r in rates.items()]
-    text = " ".join(render_sweep(points).split())
+    text = " ".join(render_sweep_end(points).split())
     assert "x2 (16 samples a step) is the fastest" in text
     assert "another batch is another training: its learning rate is to be chosen anew" in text
     # Steps a second say nothing of batches of another size.
     unknown = [replace(point, samples_per_step=None) for point in points]
-    assert "fastest" not in render_sweep(unknown)
+    assert render_sweep_end(unknown) == ""
 
 
 @pytest.mark.parametrize("state", ["cut short", "hung", "no effect"])

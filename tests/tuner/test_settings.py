@@ -96,8 +96,16 @@ def test_a_lever_that_is_on_has_its_first_value(tmp_path: Path) -> None:
     ("name", "value", "expected"),
     [
         ("fused_optimizer", "banana", "'on' is expected"),
-        ("batch_size", "0", "'x' and a whole number of at least 2, as in 'x2', is expected"),
-        ("batch_size", "x0", "'x' and a whole number of at least 2, as in 'x2', is expected"),
+        (
+            "batch_size",
+            "0",
+            "'x' and a whole number of at least 2, as in 'x2' or 'x2:128', is expected",
+        ),
+        (
+            "batch_size",
+            "x0",
+            "'x' and a whole number of at least 2, as in 'x2' or 'x2:128', is expected",
+        ),
         ("workers", "x", "a whole number of at least 1 is expected"),
         ("workers", "-1", "a whole number of at least 1 is expected"),
         ("threads", "0", "a whole number of at least 1 is expected"),

@@ -346,7 +346,9 @@ def test_what_a_machine_does_not_tell_is_no_objective(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     world = World({})
-    climb = Climb(Bench(world.make, rate, 60.0, 4.0), {}, lambda needed: None)
+    climb = Climb(
+        bench=Bench(world.make, rate, 60.0, 4.0), levers={}, needed_values=lambda needed: None
+    )
     baseline = climb.look()  # 1 GiB, and no energy
     with pytest.raises(UsageError, match="--objective energy: this machine does not tell it"):
         tuning_of(tmp_path, objective="energy")._check_objective(baseline, climb)

@@ -78,12 +78,21 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _sweep(tuning: Any, arguments: argparse.Namespace, display: Display) -> int:
-    from hotlap.report.ladder import render_sweep
+    """Line by line; what there is stays where it is interrupted."""
+    from hotlap.report.ladder import render_sweep_end, render_sweep_head, render_sweep_point
     from hotlap.tuner.sweep import sweep_batch
 
-    points = sweep_batch(tuning)
-    options.write_result(arguments.json, points)
-    display.line(render_sweep(points))
+    points: list[Any] = []
+    try:
+        for point in sweep_batch(tuning):
+            if not points:
+                display.line(render_sweep_head())
+            points.append(point)
+            display.line(render_sweep_point(point))
+    finally:
+        if points:
+            options.write_result(arguments.json, points)
+    display.line(render_sweep_end(points))
     return 0
 
 

@@ -5,27 +5,43 @@ an epoch. So that it stays comparable, the learning rate grows as well: in propo
 for SGD (the linear scaling rule), with its square root for Adam and its kin; other optimizers keep
 theirs. Schedulers that start from the optimizer's rate follow; those with rates of their own, such
 as OneCycleLR, set theirs. What a script counts in steps (warm-up, length of the training, how often
-it validates) comes later in the data.
+it validates) comes later in the data. Values:
+
+    x4       four times the batch of each DataLoader
+    x4:128   in a script without them, four times the rows of tensors that it makes with 128 rows
+             itself (`own_batches.py`): random images on the device, random places in a text
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
-from hotlap.levers.common.edits import Edit, change_arguments
-from hotlap.levers.common.lever import Decision, Lever, whole_number
+from hotlap.levers.common.edits import Edit, change_arguments, tell
+from hotlap.levers.common.later import report_once
+from hotlap.levers.common.lever import Decision, Lever, Takes
+from hotlap.levers.common.own_batches import ask_for_rows, is_users_own, rows_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
-VALUES = ("x2", "x4", "x8")
+FACTORS = (2, 4, 8)
+VALUE = re.compile(r"x([0-9]+)(?::([0-9]+))?")
 LINEAR = {"SGD", "ASGD"}
 SQUARE_ROOT = {"Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "SparseAdam"}
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
-    """Multiply the batch size of all loaders, and the learning rates of optimizers."""
-    factor = factor_of(value)
+    """Multiply the size of all batches, and the learning rates of optimizers."""
+    factor, own_rows = parts_of(value)
+    if own_rows is None:
+        _scale_loaders(process, factor)
+    else:
+        _scale_own_batches(torch, process, own_rows, factor)
+    _scale_rates(process, factor)
+
+
+def _scale_loaders(process: Process, factor: int) -> None:
     made: set[tuple[int, int]] = set()
 
     def change(kind: type, arguments: dict[str, Any]) -> None:
@@ -43,7 +59,25 @@ def apply(torch: Any, value: str, process: Process) -> None:
         )
 
     process.on_loader(change)
-    _scale_rates(process, factor)
+
+
+def _scale_own_batches(torch: Any, process: Process, before: int, factor: int) -> None:
+    """Give tensors that the script makes with so many rows more, and see that a model gets them."""
+    did = report_once(process)
+
+    def ask(rows: int, function: str, frame: Any) -> int:
+        if rows != before or not is_users_own(torch, frame):
+            return rows
+        did(f"torch.{function} in line {frame.f_lineno} makes {before * factor} rows, not {before}")
+        return before * factor
+
+    def meet(module: Any, args: Any, kwargs: Any) -> None:
+        rows = rows_of(torch, args, kwargs)
+        if rows is not None and rows != before * factor:
+            process.failed(f"{type(module).__name__} gets {rows} rows, not {before * factor}")
+
+    ask_for_rows(torch, process, ask)
+    process.on_model(meet)
 
 
 def _scale_rates(process: Process, factor: int) -> None:
@@ -72,9 +106,18 @@ def _scaled_group(group: Any, scale: float) -> Any:
     return group
 
 
-def factor_of(value: str) -> int:
-    """'x4' is 4."""
-    return int(value.removeprefix("x"))
+def parts_of(value: str) -> tuple[int, int | None]:
+    """'x4:128' is 4 and 128, 'x4' is 4 and None."""
+    match = VALUE.fullmatch(value)
+    if match is None:
+        raise ValueError(f"'{value}' is no factor of a batch")
+    return int(match[1]), int(match[2]) if match[2] else None
+
+
+def is_value(value: str) -> bool:
+    """Whether it is a factor that makes batches larger."""
+    match = VALUE.fullmatch(value)
+    return match is not None and int(match[1]) >= 2 and match[2] != "0"
 
 
 def rate_scale(optimizer: str, factor: int) -> float | None:
@@ -99,21 +142,40 @@ def _loaders(workload: Workload) -> tuple[Seen, ...]:
     )
 
 
+def _own_rows(workload: Workload) -> int | None:
+    """Of batches that the script makes itself."""
+    return next((one.facts["rows"] for one in workload.own_batches), None)
+
+
 def applies(workload: Workload) -> Decision:
-    """Loaders that batch by themselves."""
-    if not workload.loaders:
-        return Decision(False, "the script makes no DataLoader")
-    if not _loaders(workload):
-        return Decision(False, "the script makes its batches itself")
-    return Decision(True, "a larger batch may keep the device busier")
+    """Loaders that batch by themselves, or a script that makes tensors of a batch's rows."""
+    if _loaders(workload):
+        return Decision(True, "a larger batch may keep the device busier")
+    if _own_rows(workload) is not None:
+        return Decision(True, "the script makes batches of one size itself")
+    if workload.loaders:
+        return Decision(False, "the script makes its batches itself, and where is not seen")
+    return Decision(False, "the script makes no DataLoader, and where its batches are is not seen")
+
+
+def values(workload: Workload) -> tuple[str, ...]:
+    """By where batches come from."""
+    rows = None if _loaders(workload) else _own_rows(workload)
+    return tuple(f"x{factor}" if rows is None else f"x{factor}:{rows}" for factor in FACTORS)
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The batch size of each training loader, and the rate of each optimizer that has a rule."""
-    factor, edits = factor_of(value), []
-    for one in _loaders(workload):
-        size = str(one.facts["batch_size"] * factor)
-        edits.append(change_arguments(one.site, "DataLoader", batch_size=size))
+    """The size of each batch, and the rate of each optimizer that has a rule."""
+    factor, own_rows = parts_of(value)
+    edits = []
+    if own_rows is None:
+        for one in _loaders(workload):
+            size = str(one.facts["batch_size"] * factor)
+            edits.append(change_arguments(one.site, "DataLoader", batch_size=size))
+    else:
+        for one in workload.own_batches:
+            rows = f"{own_rows * factor} rows, not {own_rows}"
+            edits.append(tell(one.site, f"torch.{one.facts['function']} with {rows}"))
     for one in workload.optimizers:
         kind, rate = one.facts.get("kind", ""), one.facts.get("lr")
         scale = rate_scale(kind, factor)
@@ -129,8 +191,8 @@ LEVER = Lever(
     risk="danger zone",
     phases=("data", "transfer", "forward", "backward", "optimizer", "other"),
     saves=lambda workload: 0.2,
-    values=lambda workload: VALUES,
-    takes=whole_number(2, before="x"),
+    values=values,
+    takes=Takes("'x' and a whole number of at least 2, as in 'x2' or 'x2:128',", is_value),
     applies=applies,
     apply=apply,
     edit=edit,

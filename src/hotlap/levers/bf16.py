@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotlap.levers.common.autocast import autocast_calls, best_with, in_fp32
+from hotlap.levers.common.autocast import autocast_calls, best_with, has_bf16, in_fp32
 from hotlap.levers.common.edits import Edit, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
-
-CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -28,12 +26,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
 
 def applies(workload: Workload) -> Decision:
     """An fp32 model on a device with bf16 arithmetic."""
-    if workload.device == "cpu" and not CPU_FLAGS & workload.cpu_flags:
-        return Decision(False, "this CPU has no bf16 instructions")
-    is_old = workload.capability is not None and workload.capability < (8, 0)
-    if workload.device == "cuda" and not workload.is_rocm and is_old:
-        return Decision(False, f"{workload.device_name} has no bf16; Ampere and newer have")
-    return in_fp32(workload)
+    bf16 = has_bf16(workload)
+    return in_fp32(workload) if bf16.yes else bf16
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
@@ -64,4 +58,5 @@ LEVER = Lever(
     needs=("onednn_isa",),
     new_dropout=True,
     instead_of=("fp16",),
+    needless_with=("pure_bf16",),
 )

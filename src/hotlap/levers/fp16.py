@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from hotlap.levers.common.autocast import autocast_calls, best_with, in_fp32
+from hotlap.levers.common.autocast import autocast_calls, best_with, has_bf16, in_fp32
 from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import parameters_of
@@ -148,14 +148,9 @@ def applies(workload: Workload) -> Decision:
     return in_fp32(workload)
 
 
-def has_bf16(workload: Workload) -> bool:
-    """Whether the chip has bf16, which needs no scaling and is the better choice then."""
-    return workload.capability is None or workload.capability >= (8, 0)
-
-
 def saves(workload: Workload) -> float:
-    """As much as bf16, where the chip has none."""
-    return workload.on_device(0.05 if has_bf16(workload) else 0.5)
+    """As much as bf16, where the chip has none; where it has, that needs no scaling."""
+    return workload.on_device(0.05 if has_bf16(workload).yes else 0.5)
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
@@ -185,7 +180,8 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
-    best_with=lambda workload: () if has_bf16(workload) else best_with(workload),
+    best_with=lambda workload: () if has_bf16(workload).yes else best_with(workload),
     new_dropout=True,
     instead_of=("bf16",),
+    needless_with=("pure_bf16",),
 )

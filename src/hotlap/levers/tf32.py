@@ -59,5 +59,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
-    needless_with=("bf16", "fp16"),
+    needless_with=("bf16", "fp16", "pure_bf16"),
 )

@@ -252,27 +252,32 @@ def render_proof(proof: Proof) -> str:
     )
 
 
-def render_sweep(points: Sequence[SweepPoint]) -> str:
-    """A line a batch size."""
-    row = "  {:>7} {:>10} {:>12} {:>10} {:>8} {:>9}  {}"
-    lines = [row.format("batch", "samples", "samples/s", "memory", "power", "J/sample", "state")]
-    lines += [
-        row.format(
-            f"x{point.factor}",
-            _number(point.samples_per_step),
-            quantity(point.samples_per_s) if point.samples_per_s else "",
-            _gib(point.memory_bytes),
-            f"{point.mean_w:.0f} W" if point.mean_w else "",
-            _number(point.energy_per_sample_j),
-            f"{point.state}: {point.reason}" if point.reason else point.state,
-        )
-        for point in points
-    ]
+_SWEEP = "  {:>7} {:>10} {:>12} {:>10} {:>8} {:>9}  {}"
+
+
+def render_sweep_head() -> str:
+    """The names of what a sweep records."""
+    return _SWEEP.format("batch", "samples", "samples/s", "memory", "power", "J/sample", "state")
+
+
+def render_sweep_point(point: SweepPoint) -> str:
+    """One batch size."""
+    return _SWEEP.format(
+        f"x{point.factor}",
+        _number(point.samples_per_step),
+        quantity(point.samples_per_s) if point.samples_per_s else "",
+        _gib(point.memory_bytes),
+        f"{point.mean_w:.0f} W" if point.mean_w else "",
+        _number(point.energy_per_sample_j),
+        f"{point.state}: {point.reason}" if point.reason else point.state,
+    ).rstrip()
+
+
+def render_sweep_end(points: Sequence[SweepPoint]) -> str:
+    """Which of them is the fastest."""
     fastest = _fastest(points)
-    if fastest:
-        lines += ["", f"  {fastest};"]
-        lines += ["  another batch is another training: its learning rate is to be chosen anew"]
-    return "\n".join(line.rstrip() for line in lines)
+    another = "  another batch is another training: its learning rate is to be chosen anew"
+    return f"\n  {fastest};\n{another}" if fastest else ""
 
 
 def _fastest(points: Sequence[SweepPoint]) -> str:

@@ -8,7 +8,10 @@ guard.py     whether a trial is still the same training
 order.py     which levers to try, and in what order
 bottleneck.py  what a step waits for, and what is hidden behind it
 forecast.py  how long further trials will take
-climb.py     baseline, rungs, leave-one-out: Ladder
+climb.py     baseline, and one lever after another
+standing.py  the best so far, the rungs that led there, and the way back
+second_chance.py  levers that were not kept and are tried again
+ending.py    leave-one-out, and the ratio that is claimed
 rungs.py     rungs as data, and their gains in words
 prove.py     baseline and winner to N steps on several seeds
 sweep.py     memory, rate and power for each batch size

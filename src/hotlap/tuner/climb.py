@@ -12,6 +12,7 @@ for each lever and value, in order, or levers that multiply each other together 
     not, and later it waits elsewhere?  tried once more
     not, but promised much?             tried once more at the end if there is time, and if it came
                                         near, or the best is another or slower by then
+wherever the best is measured again     if it fails now, the one before it is the best again
 leave one out                           each kept lever's real contribution; passengers go
 baseline and best once more             the ratio that is claimed; again where noise hides it
 """
@@ -22,18 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotlap.errors import UsageError
-from hotlap.levers.common import noise
 from hotlap.levers.common.lever import Lever
-from hotlap.records.ladder import Rate, Rung, RungState, Trial
-from hotlap.tuner.bench import RECENT, Bench, Key, key_of, memory_of, rate
+from hotlap.records.ladder import RungState, Trial
+from hotlap.tuner.bench import RECENT, Key, key_of, memory_of, rate
 from hotlap.tuner.bottleneck import Bottleneck, bottleneck
-from hotlap.tuner.forecast import Forecast, without
-from hotlap.tuner.guard import Claim, Reference, Verdict, judge
-from hotlap.tuner.noise import Interval, ratio
-from hotlap.tuner.objective import TIME, Objective
+from hotlap.tuner.ending import conclude, leave_one_out
+from hotlap.tuner.guard import Reference, Verdict, judge
+from hotlap.tuner.noise import Interval
 from hotlap.tuner.order import PROMISING, Candidate
-from hotlap.tuner.rungs import inverse, untried
+from hotlap.tuner.rungs import untried
 from hotlap.tuner.second_chance import SecondChances, Unseen
+from hotlap.tuner.standing import Standing
 from hotlap.tuner.trial import why_not_tuned
 
 Order = Callable[[Mapping[str, str], Trial], Sequence[Candidate]]
@@ -51,28 +51,13 @@ MOST_LOOKS = 4
 """Times that such a lever and the best without it are measured, in turns, before it is given up."""
 
 
-@dataclass(slots=True)
-class Climb:
+@dataclass(slots=True, kw_only=True)
+class Climb(Standing):
     """One climb while it goes on."""
 
-    bench: Bench
-    levers: Mapping[str, Lever]
     needed_values: Callable[[Lever], str | None]
     """The value with which a lever that another one needs is applied; None where it does not."""
     memory_limit_bytes: float | None = None
-    objective: Objective = TIME
-    """Whose score the bench has."""
-    on_rung: Callable[[Rung], None] = lambda rung: None
-    on_kept: Callable[[Mapping[str, str]], None] = lambda levers: None
-    best: dict[str, str] = field(default_factory=dict)
-    rungs: list[Rung] = field(default_factory=list)
-    reference: Reference = field(default_factory=lambda: Reference([]))
-    notes: list[str] = field(default_factory=list)
-    has_dropout: bool = False
-    _has_noise: bool = False
-    _judged_from: dict[str, str] = field(default_factory=dict)
-    """The settings that `reference` is of."""
-    is_complete: bool = True
     further_try_s: float | None = None
     """How long the shortest try takes that there was no time for."""
     _order: Order = lambda kept, trial: ()
@@ -81,10 +66,6 @@ class Climb:
     _chances: SecondChances = field(default_factory=SecondChances)
     _seen_again: set[Key] = field(default_factory=set)
     """Best settings that were measured once more, before anything was tried again at the end."""
-    _last_gain: tuple[Mapping[str, str], Interval] | None = None
-    """What the lever that was kept last gained, and over which settings."""
-    result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
-    """How many times faster the best is than the baseline."""
 
     # The baseline -----------------------------------------------------------------------------
 
@@ -117,6 +98,13 @@ class Climb:
             raise UsageError(why_not_tuned(trial))
         return trial
 
+    def climb(self, order: Order) -> None:
+        """All levers, and what each of them is worth; again where the best fails in the end."""
+        while True:
+            self.try_all(order)
+            if leave_one_out(self) and conclude(self):
+                break
+
     # Rungs ------------------------------------------------------------------------------------
 
     def try_all(self, order: Order) -> None:
@@ -135,9 +123,13 @@ class Climb:
                 break
             key = key_of(one.settings)
             self._chances.take(key)
-            needed_s = self._forecast.try_s(one, self.best)
+            self.reopened.discard((one.lever.name, one.value))
+            needed_s = self.forecast.try_s(one, self.best)
             if self.bench.time_left() > needed_s:
+                n_footholds = len(self.footholds)
                 self._try(one)
+                if len(self.footholds) < n_footholds:
+                    continue  # its turn comes again, on top of what the climb went back to
             else:
                 self.is_complete = False
                 self.further_try_s = min(needed_s, self.further_try_s or needed_s)
@@ -145,16 +137,13 @@ class Climb:
                     reason = "the budget is too short for it"
                     self.rungs.append(untried(one.lever, one.value, "not tried", reason))
             considered.add(key)
-        names = {name for key in considered for name, _ in key}
+        known = {name for key in considered for name, _ in key}
+        known |= {rung.lever for rung in self.rungs}
         for one in candidates:
-            if one.not_tried and one.lever.name not in names:
+            if one.not_tried and one.lever.name not in known:
                 is_maths = "maths" in one.not_tried
                 state: RungState = "not allowed" if is_maths else "not applicable"
-                self._add(untried(one.lever, "", state, one.not_tried))
-
-    @property
-    def _forecast(self) -> Forecast:
-        return Forecast(self.bench, self.levers)
+                self.add(untried(one.lever, "", state, one.not_tried))
 
     @property
     def _best_trial(self) -> Trial:
@@ -166,7 +155,8 @@ class Climb:
         # What another lever needed and brought in is there already.
         if candidate.not_tried or (candidate.lever.name, candidate.value) in self.best.items():
             return False
-        if key not in self._considered:
+        is_reopened = (candidate.lever.name, candidate.value) in self.reopened
+        if key not in self._considered or (is_reopened and not candidate.together):
             return True
         # What a step waits for has to do with its time alone.
         is_promising = candidate.promise >= PROMISING and self.bench.score is rate
@@ -184,13 +174,13 @@ class Climb:
             and not one.not_tried
             and not one.settings.items() <= self.best.items()
             # As if it promised nothing: then there is time to prove all the others.
-            and self.bench.time_left() > self._forecast.try_s(replace(one, promise=0.0), self.best)
+            and self.bench.time_left() > self.forecast.try_s(replace(one, promise=0.0), self.best)
         ]
         self._look_at_the_best_again([key_of(one.settings) for one in promising])
         for one in promising:
             key, settings = key_of(one.settings), self._on_top(one)
             is_measured = self.bench.measured(settings).rates
-            now = self._gain(settings, 1) if is_measured else None
+            now = self.gain_of(settings, 1) if is_measured else None
             if self._chances.is_due_at_the_end(key, self.best, now):
                 self._chances.take_last(key)
                 return one
@@ -202,7 +192,7 @@ class Climb:
         if best in self._seen_again or not self._chances.has_any(keys, self.best):
             return
         self._seen_again.add(best)
-        self.bench.measure(self.best)
+        self.best_holds()
 
     def _try(self, candidate: Candidate) -> None:
         lever, value = candidate.lever, candidate.value
@@ -211,7 +201,7 @@ class Climb:
         if trial.state == "crashed":
             needed = self._needed_by(lever)
             if needed:
-                self._add(self._rung(lever, value, trial, None, trial.state, trial.reason))
+                self.add(self.rung(lever, value, trial, None, trial.state, trial.reason))
                 settings = {**needed, **settings}
                 trial = self.bench.measure(settings)
         self._decide(candidate, settings, trial)
@@ -241,27 +231,28 @@ class Climb:
         state, reason, verdict = self._check(lever, settings, trial)
         if state != "ok":
             reason += self._with_others(settings, lever)
-            self._add(self._rung(lever, value, trial, verdict, state, reason))
+            self.add(self.rung(lever, value, trial, verdict, state, reason))
             return
-        gain, n_looks = self._gain(settings), 1
+        gain, n_looks = self.gain_of(settings), 1
         # Another bottleneck hides what it is worth: further looks would not show it.
         most_looks = MOST_LOOKS if is_together or not self._moves_bottleneck(trial) else 2
         while state == "ok" and n_looks < most_looks and self._is_open(candidate, gain, n_looks):
-            self.bench.measure(self.best)
-            gain = self._gain(settings, max(n_looks + 1, RECENT))
+            if not self.best_holds():
+                return
+            gain = self.gain_of(settings, max(n_looks + 1, RECENT))
             if gain.low <= 1.0 < gain.high and gain.value > self._worth(candidate):
                 again = self.bench.measure(settings)
                 state, reason, verdict = self._check(lever, settings, again)
-                gain = self._gain(settings, max(n_looks + 1, RECENT))
+                gain = self.gain_of(settings, max(n_looks + 1, RECENT))
             n_looks += 1
         kept = state == "ok" and gain.low > 1.0
         if state == "ok":
             reason = self._why(gain, kept, settings, lever)
-        rung = self._rung(lever, value, trial, verdict, state, reason, gain)
+        rung = self.rung(lever, value, trial, verdict, state, reason, gain)
         if kept:
-            self._last_gain = (self.best, gain)
-            self._keep(lever, settings)
-        self._add(replace(rung, kept=kept))
+            self.last_gain = (self.best, gain)
+            self.keep(lever, settings)
+        self.add(replace(rung, kept=kept))
         if state != "ok" or kept or is_together:
             return
         is_moved = self._moves_bottleneck(trial) and gain.high > HARMFUL
@@ -282,7 +273,7 @@ class Climb:
             key = key_of(one.settings)
             is_open = key not in self._considered or self._chances.has(key)
             if is_apart and is_open and not one.not_tried and one.promise >= PROMISING:
-                if self.bench.time_left() > self._forecast.try_s(one, self.best):
+                if self.bench.time_left() > self.forecast.try_s(one, self.best):
                     both = {**settings, **one.settings}
                     self._decide(one, both, self.bench.measure(both), is_together=True)
                 return
@@ -307,7 +298,7 @@ class Climb:
         return (
             not is_settled
             and candidate.promise >= PROMISING
-            and self.bench.time_left() > 2 * self._forecast.try_s(candidate, self.best)
+            and self.bench.time_left() > 2 * self.forecast.try_s(candidate, self.best)
         )
 
     def _worth(self, candidate: Candidate) -> float:
@@ -328,43 +319,16 @@ class Climb:
         limit = self.memory_limit_bytes
         if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
             return "oom", "it takes more memory than the limit", None
-        claim = self._claim(settings)
+        claim = self.claim(settings)
         if claim.changes == "rounding" and not claim.new_randomness:
-            self._measure_noise()
+            self.measure_noise()
         verdict = judge(self.reference, trial, claim)
         return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
-
-    def _measure_noise(self) -> None:
-        """Have the baseline run with noise, once: the first lever that rounds is judged by it.
-
-        With levers that are kept and change nothing it is the same training, and faster.
-        """
-        if self._has_noise:
-            return
-        self._has_noise = True
-        exact = {
-            name: value
-            for name, value in self.best.items()
-            if self._claim({name: value}) == Claim("nothing", 0.0, False)
-        }
-        noisy = self.bench.measure({**exact, noise.NAME: noise.HALF_PRECISION})
-        if noisy.state == "ok":
-            self.reference = replace(self.reference, noisy=noisy)
 
     def _fits(self, settings: Mapping[str, str]) -> bool:
         trials = self.bench.trials.get(key_of(settings), [])
         limit = self.memory_limit_bytes or 0
         return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
-
-    def _claim(self, settings: Mapping[str, str]) -> Claim:
-        """Of the levers that the reference does not have."""
-        new = [self.levers[n] for n, v in settings.items() if self._judged_from.get(n) != v]
-        return Claim.of(new, self.has_dropout)
-
-    def _gain(self, settings: Mapping[str, str], n_recent: int = RECENT) -> Interval:
-        bench = self.bench
-        new, old = (bench.measured(one, n_recent=n_recent) for one in (settings, self.best))
-        return ratio(new, old, bench.between())
 
     def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
         what = f"{self.objective.told(gain)}{self._with_others(settings, lever)}"
@@ -378,177 +342,3 @@ class Climb:
     def _with_others(self, settings: Mapping[str, str], lever: Lever) -> str:
         together = sorted(set(settings) - set(self.best) - {lever.name})
         return f", together with {', '.join(together)}" if together else ""
-
-    def _keep(self, lever: Lever, settings: dict[str, str]) -> None:
-        for name in (lever.name, *lever.instead_of):
-            self._drop(name, "then bettered")
-        for name in settings.keys() - self.best.keys() - {lever.name}:
-            is_needed = name in lever.needs
-            reason = f"{lever.name} needs it" if is_needed else f"together with {lever.name}"
-            needed = untried(self.levers[name], settings[name], "ok", reason)
-            self._add(replace(needed, kept=True))
-        draws_anew = self._claim(settings).new_randomness
-        self.best = settings
-        self.on_kept(self.best)
-        if draws_anew:
-            self._judge_from_best()
-
-    def _judge_from_best(self) -> None:
-        """Compare what follows with the best: it draws its random numbers from the same streams.
-
-        With the baseline, which draws others, only curves could be compared from now on, and a
-        lever that does harm would hide behind what chance allows them.
-        """
-        trials = [t for t in self.bench.trials[key_of(self.best)] if t.state == "ok"]
-        self.reference = Reference(trials, known_deviation=self.reference.own_deviation)
-        self._judged_from, self._has_noise = dict(self.best), False
-
-    # The end ----------------------------------------------------------------------------------
-
-    def leave_one_out(self) -> None:
-        """Take each kept lever away once; what is not missed then is a passenger and goes."""
-        if len(self.best) > 1 and self._has_time_without(next(iter(self.best))):
-            self.bench.measure(self.best)
-        for name in list(self.best):
-            if len(self.best) == 1:
-                break  # without it is the baseline, which is measured again in any case
-            if self._was_kept_last(name):
-                continue
-            if not self._has_time_without(name):
-                self.is_complete = False
-                self.notes.append("contributions were not all measured: the budget is too short")
-                return
-            self._leave_out(name)
-
-    def _was_kept_last(self, name: str) -> bool:
-        """Whether nothing changed since it was kept: what it is worth was measured then."""
-        if self._last_gain is None or self._last_gain[0] != without(self.best, name):
-            return False
-        self._contribute(name, self._last_gain[1], "")
-        return True
-
-    def _has_time_without(self, name: str) -> bool:
-        return self.bench.time_left() > self._forecast.leave_out_s(name, self.best)
-
-    def _leave_out(self, name: str) -> None:
-        others = without(self.best, name)
-        trial = self.bench.measure(others)
-        if trial.state != "ok":
-            self._contribute(name, None, f"without it: {trial.state}, {trial.reason}")
-            return
-        gain = ratio(
-            self.bench.measured(self.best), self.bench.measured(others), self.bench.between()
-        )
-        if gain.low <= 1.0 < gain.high and self._has_time_without(name):
-            self.bench.measure(self.best)
-            self.bench.measure(others)
-            gain = ratio(
-                self.bench.measured(self.best), self.bench.measured(others), self.bench.between()
-            )
-        if gain.low > 1.0:
-            self._contribute(name, gain, "")
-            return
-        self._drop(name, f"a passenger: without it {self.objective.told(inverse(gain))}")
-        self.best = others
-        self.on_kept(self.best)
-
-    def _contribute(self, name: str, gain: Interval | None, reason: str) -> None:
-        for i, rung in enumerate(self.rungs):
-            if rung.kept and rung.lever == name:
-                self.rungs[i] = replace(
-                    rung,
-                    contribution=gain.value if gain else None,
-                    contribution_low=gain.low if gain else None,
-                    contribution_high=gain.high if gain else None,
-                    reason="; ".join(filter(None, (rung.reason, reason))),
-                )
-
-    def _drop(self, name: str, reason: str) -> None:
-        for i, rung in enumerate(self.rungs):
-            if rung.kept and rung.lever == name:
-                self.rungs[i] = replace(rung, kept=False, reason=f"{rung.reason}; {reason}")
-
-    def conclude(self) -> None:
-        """Baseline and best once more, side by side: the ratio that is claimed."""
-        if not self.best:
-            return
-        result, n_looks = self.ratio_so_far(), 0
-        while n_looks == 0 or (n_looks < MOST_LOOKS and result.low <= 1.0 < result.high):
-            if self.bench.time_left() <= self._forecast.end_s(self.best):
-                break
-            self.bench.measure({})
-            self.bench.measure(self.best)
-            n_looks += 1
-            result = self.ratio_so_far(max(n_looks + 1, RECENT))
-        if result.low > 1.0:
-            self.result = result
-            if len(self.best) == 1:
-                self._contribute(next(iter(self.best)), result, "")
-            return
-        told = self.objective.told(result)
-        for name in list(self.best):
-            self._drop(name, f"all together are not seen to be better: {told}")
-        self.best = {}
-        self.on_kept(self.best)
-
-    def ratio_so_far(self, n_recent: int = RECENT) -> Interval:
-        """The best against the baseline, from their last measurements."""
-        best, first = (self.bench.measured(one, n_recent=n_recent) for one in (self.best, {}))
-        return ratio(best, first, self.bench.between())
-
-    def rate_of(self, settings: Mapping[str, str]) -> Rate:
-        """Samples a second with the interval, whatever the objective is."""
-        measured, between = self.bench.measured, self.bench.between()
-        interval = measured(settings, rate).interval(between)
-        others = (memory_of, lambda trial: trial.energy_per_sample_j)
-        known = [measured(settings, figure) for figure in others]
-        means = [one.interval(between).value if one.rates else None for one in known]
-        return Rate(interval.value, interval.low, interval.high, *means)
-
-    # Rungs as data ----------------------------------------------------------------------------
-
-    def _add(self, rung: Rung) -> None:
-        if rung.state == "cut short":
-            self.is_complete = False
-        self.rungs.append(rung)
-        self.on_rung(rung)
-
-    def _against_baseline(self, trial: Trial, gain: Interval | None) -> float | None:
-        if gain and not self.best:
-            return gain.value  # over the baseline itself, from all the looks that were taken
-        if self.bench.score(trial) is None:
-            return None
-        bench = self.bench
-        return ratio(bench.measured(trial.levers), bench.measured({}), bench.between()).value
-
-    def _rung(
-        self,
-        lever: Lever,
-        value: str,
-        trial: Trial,
-        verdict: Verdict | None,
-        state: RungState,
-        reason: str,
-        gain: Interval | None = None,
-    ) -> Rung:
-        # One look was not enough, and the next was cut short: nothing is known of it.
-        is_measured = trial.state == "ok" and state != "cut short"
-        speed = self.rate_of(trial.levers) if is_measured else None
-        return Rung(
-            lever=lever.name,
-            value=value,
-            state=state,
-            samples_per_s=speed.samples_per_s if speed else None,
-            low=speed.low if speed else None,
-            high=speed.high if speed else None,
-            ratio=self._against_baseline(trial, gain) if speed else None,
-            gain=gain.value if gain else None,
-            gain_low=gain.low if gain else None,
-            gain_high=gain.high if gain else None,
-            memory_bytes=memory_of(trial) if is_measured else None,
-            energy_per_sample_j=trial.energy_per_sample_j if is_measured else None,
-            loss_verdict=verdict.text if verdict else "",
-            kept=False,
-            reason=reason,
-            last_lines=trial.last_lines,
-        )

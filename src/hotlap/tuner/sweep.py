@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hotlap.errors import UsageError
+from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.workload import Workload
 from hotlap.records.ladder import RungState, Trial
-from hotlap.tuner.bench import memory_of, rate
+from hotlap.tuner.bench import Bench, memory_of, rate
+from hotlap.tuner.trial import why_not_tuned
 
 if TYPE_CHECKING:
     from hotlap.tuner.tune import Tuning
@@ -32,24 +36,42 @@ class SweepPoint:
     energy_per_sample_j: float | None
 
 
-def sweep_batch(tuning: Tuning) -> list[SweepPoint]:
-    """Double the batch until it does not fit, or time is up."""
-    if not any(lever.name == LEVER for lever in tuning.levers):
+def sweep_batch(tuning: Tuning) -> Iterator[SweepPoint]:
+    """Double the batch until it does not fit, or time is up; each point as soon as it is there."""
+    lever = next((lever for lever in tuning.levers if lever.name == LEVER), None)
+    if lever is None:
         raise UsageError(f"there is no lever {LEVER} to sweep with")
-    points: list[SweepPoint] = []
     with tuning.scratch() as folder:
         bench = tuning.bench(folder, None)
-        for doubling in range(MAX_DOUBLINGS):
-            factor = 2**doubling
-            if points and not bench.has_time_for(1):
-                points.append(without_figures(factor, "not tried", "the budget is too short"))
-                break
-            settings = {LEVER: f"x{factor}"} if factor > 1 else {}
-            points.append(point_of(factor, bench.measure(settings)))
-            if points[-1].state != "ok":
-                break
-    tuning.forget_trials()
-    return points
+        try:
+            first = bench.measure({})
+            if first.state != "ok":
+                raise UsageError(why_not_tuned(first))
+            tuning.learn(first)
+            yield point_of(1, first)
+            yield from _larger(bench, lever, tuning.workload)
+        finally:
+            tuning.forget_runs()
+
+
+def _larger(bench: Bench, lever: Lever, workload: Workload) -> Iterator[SweepPoint]:
+    """All batches but the script's own."""
+    decision = lever.applies(workload)
+    if not decision.yes:
+        yield without_figures(2, "not applicable", decision.reason)
+        return
+    smallest, *_ = lever.values(workload)
+    for doubling in range(1, MAX_DOUBLINGS):
+        factor = 2**doubling
+        if not bench.has_time_for(1):
+            yield without_figures(factor, "not tried", "the budget is too short")
+            return
+        # The first value says where batches come from.
+        value = smallest.replace("x2", f"x{factor}", 1)
+        point = point_of(factor, bench.measure({LEVER: value}))
+        yield point
+        if point.state != "ok":
+            return
 
 
 def point_of(factor: int, trial: Trial) -> SweepPoint:

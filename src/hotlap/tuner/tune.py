@@ -9,11 +9,12 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from hotlap import __version__
 from hotlap.chronometer.launch import resolve
@@ -114,11 +115,11 @@ class Tuning:
         with self.scratch() as folder:
             bench = self.bench(folder, self._state_folder / "trials.jsonl")
             climb = Climb(
-                bench,
-                {lever.name: lever for lever in self.levers},
-                self._needed_value,
-                self.request.memory_limit_bytes,
-                self._objective,
+                bench=bench,
+                levers={lever.name: lever for lever in self.levers},
+                needed_values=self._needed_value,
+                memory_limit_bytes=self.request.memory_limit_bytes,
+                objective=self._objective,
                 on_rung=self.watcher.rung,
                 on_kept=self._write_settings,
             )
@@ -131,9 +132,7 @@ class Tuning:
                 climb.has_dropout = self.workload.has_dropout
                 self._first_baseline = climb.rate_of({})
                 self.watcher.baseline(climb.reference.baselines, self._first_baseline)
-                climb.try_all(self._order)
-                climb.leave_one_out()
-                climb.conclude()
+                climb.climb(self._order)
                 if not climb.is_complete:
                     status = "out of budget"
             except KeyboardInterrupt:
@@ -184,6 +183,12 @@ class Tuning:
         """Remove the Runs of the trials: what they came to is in the ladder."""
         shutil.rmtree(self._state_folder, ignore_errors=True)
 
+    def forget_runs(self) -> None:
+        """Remove the Runs of trials that are on no file; those of an interrupted climb stay."""
+        shutil.rmtree(self._runs_folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # an interrupted climb has left trials in it
+            self._state_folder.rmdir()
+
     # The bench --------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -204,8 +209,9 @@ class Tuning:
         command = self.request.command
         if self._scratch is not None:
             command = self._scratch.words(command)
-        trials = self._state_folder.resolve() / "runs"
-        plan = TrialPlan(command, folder, trials, self.levers, self.request.lever_files)
+        plan = TrialPlan(
+            command, folder, self._runs_folder.resolve(), self.levers, self.request.lever_files
+        )
 
         def make(levers: Settings, seed: int, n_steps: int, n_warmup: int, limit_s: float) -> Trial:
             request = TrialRequest(levers, n_steps, n_warmup, limit_s, seed)
@@ -275,6 +281,10 @@ class Tuning:
         words += [input_identity(), *_sources(self.request.command)]
         name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
+
+    @property
+    def _runs_folder(self) -> Path:
+        return self._state_folder / "runs"
 
     @property
     def _objective(self) -> Objective:
@@ -389,11 +399,9 @@ def _at_home(workload: Workload, scratch: Scratch | None) -> Workload:
             return seen
         return replace(seen, site=Site(scratch.original(seen.site.file), seen.site.line))
 
-    return replace(
-        workload,
-        loaders=tuple(map(home, workload.loaders)),
-        optimizers=tuple(map(home, workload.optimizers)),
-        models=tuple(map(home, workload.models)),
-        backwards=tuple(map(home, workload.backwards)),
-        anomalies=tuple(map(home, workload.anomalies)),
-    )
+    changed: dict[str, Any] = {}
+    for one in fields(workload):
+        value = getattr(workload, one.name)
+        if isinstance(value, tuple) and all(isinstance(seen, Seen) for seen in value):
+            changed[one.name] = tuple(map(home, value))
+    return replace(workload, **changed)

@@ -14,6 +14,9 @@ from hotlap.levers.common.lever import Decision
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
+CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+"""Of CPUs with instructions for bf16."""
+
 
 def autocast_calls(
     torch: Any, process: Process, dtype: Any, begin: Callable[[str], None] | None = None
@@ -103,6 +106,16 @@ def best_with(workload: Workload) -> tuple[str, ...]:
     """
     is_convolutional = workload.n_modules("Conv2d") > workload.n_modules("Linear")
     return ("channels_last",) if workload.device == "cuda" and is_convolutional else ()
+
+
+def has_bf16(workload: Workload) -> Decision:
+    """Whether the device has arithmetic in bf16."""
+    if workload.device == "cpu" and not CPU_FLAGS & workload.cpu_flags:
+        return Decision(False, "this CPU has no bf16 instructions")
+    is_old = workload.capability is not None and workload.capability < (8, 0)
+    if workload.device == "cuda" and not workload.is_rocm and is_old:
+        return Decision(False, f"{workload.device_name} has no bf16; Ampere and newer have")
+    return Decision(True, "the device has bf16 arithmetic")
 
 
 def in_fp32(workload: Workload) -> Decision:

@@ -17,7 +17,9 @@ from typing import Any
 
 from hotlap.levers.common.fingerprint import Fingerprints
 from hotlap.levers.common.noise import NOISE
+from hotlap.levers.common.own_batches import watch_own_batches
 from hotlap.levers.common.process import Process
+from hotlap.levers.common.results import watch_results
 from hotlap.levers.common.workload import EVENTS_SUFFIX
 from hotlap.levers.common.writes import watch_writes
 
@@ -76,6 +78,9 @@ def install(torch: Any, session: Any) -> Process:
     if orders.is_trial:  # behind the levers' own hooks: gradients as the optimizer gets them
         session.on_training_call = Fingerprints(torch, report).see_input
         watch_writes(torch, lambda path: report(seen="write", facts={"path": path}))
+        if not orders.levers:
+            watch_results(process, report)
+            watch_own_batches(torch, process, report)
     return process
 
 

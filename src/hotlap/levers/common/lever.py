@@ -38,17 +38,13 @@ def one_of(*words: str) -> Takes:
     return Takes(" or ".join(filter(None, (", ".join(others), last))), words.__contains__)
 
 
-def whole_number(least: int, before: str = "") -> Takes:
-    """A whole number of at least so much, behind some letters where a value begins with them."""
+def whole_number(least: int) -> Takes:
+    """A whole number of at least so much."""
 
     def accepts(value: str) -> bool:
-        digits = value.removeprefix(before)
-        is_number = value.startswith(before) and digits.isascii() and digits.isdigit()
-        return is_number and int(digits) >= least
+        return value.isascii() and value.isdigit() and int(value) >= least
 
-    text = f"a whole number of at least {least}"
-    example = f"{before}{least}"
-    return Takes(f"'{before}' and {text}, as in '{example}'," if before else text, accepts)
+    return Takes(f"a whole number of at least {least}", accepts)
 
 
 ANYTHING = Takes("a value", lambda value: True)

@@ -56,6 +56,10 @@ class Workload:
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
     linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
     is_channels_last, in_autocast, and those of `blocks.py`."""
+    own_batches: tuple[Seen, ...] = ()
+    """Where the script makes tensors of as many rows as a batch. Facts: rows, function."""
+    results: tuple[Seen, ...] = ()
+    """What models give back. Facts: kind, the name of its class."""
     ddps: tuple[Seen, ...] = ()
     """Where a DistributedDataParallel is made."""
     backwards: tuple[Seen, ...] = ()
@@ -162,6 +166,8 @@ def workload_from(
         loaders=tuple(by_kind.get("loader", ())),
         optimizers=tuple(by_kind.get("optimizer", ())),
         models=tuple(by_kind.get("model", ())),
+        own_batches=tuple(by_kind.get("own batch", ())),
+        results=tuple(by_kind.get("result", ())),
         ddps=tuple(by_kind.get("ddp", ())),
         backwards=tuple(by_kind.get("backward", ())),
         anomalies=tuple(by_kind.get("anomaly", ())),
