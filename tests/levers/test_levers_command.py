@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from hotlap.cli import main
 from hotlap.levers import LEVERS
+from hotlap.levers.common.lever import Lever
 
 OWN = """
 from hotlap.levers.common.lever import Decision, Lever
@@ -48,6 +50,15 @@ def test_of_one_it_is_told_when_it_pays_and_what_it_takes(
     assert "values      a whole number of at least 1" in text
     assert "guard       compares curves" in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("lever", LEVERS, ids=lambda lever: lever.name)
+def test_tables_of_a_card_stay_tables(lever: Lever, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["levers", lever.name]) == 0
+    told = capsys.readouterr().out.splitlines()
+    card = inspect.getdoc(inspect.getmodule(lever.edit)) or ""
+    for line in card.splitlines():
+        assert not line.startswith(" ") or f"  {line}" in told
 
 
 def test_levers_of_a_users_own_file_are_there(

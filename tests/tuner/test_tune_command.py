@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from simulated import World
 
 from hotlap.cli.tune import parse
 from hotlap.errors import UsageError
+from hotlap.levers.common.workload import Seen, Site, Workload
 from hotlap.tuner import tune
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
@@ -338,6 +340,22 @@ def test_trials_of_a_script_that_was_changed_are_not_taken_up(
     assert tuning_of(tmp_path)._state_folder == before
     (tmp_path / "model.py").write_text("WIDTH = 16")
     assert tuning_of(tmp_path)._state_folder != before
+
+
+def test_every_line_that_was_seen_in_the_copy_is_told_as_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    tuning = tuning_of(tmp_path)
+    kinds = [one.name for one in fields(Workload) if "Seen" in str(one.type)]
+    assert {"loaders", "ddps", "own_batches"} <= set(kinds)
+    with tuning.scratch() as copy:
+        seen = (Seen(Site(str(copy / "train.py"), 7), {}), Seen(None, {}))
+        workload = replace(Workload(), **dict.fromkeys(kinds, seen))
+        at_home = tune._at_home(workload, tuning._scratch)
+    own = (Seen(Site(str(tmp_path / "train.py"), 7), {}), Seen(None, {}))
+    assert [getattr(at_home, name) for name in kinds] == [own] * len(kinds)
 
 
 def test_what_a_machine_does_not_tell_is_no_objective(

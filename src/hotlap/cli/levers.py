@@ -63,12 +63,16 @@ def _told(lever: Lever) -> str:
         "instead of": ", ".join(lever.instead_of),
         "guard": "compares curves: random numbers are drawn elsewhere" * lever.new_randomness,
     }
-    text = "\n\n".join(
-        textwrap.fill(part, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        for part in _about(lever).split("\n\n")
-    )
+    text = "\n\n".join(map(_paragraph, _about(lever).split("\n\n")))
     lines = [f"    {name:<12}{value}" for name, value in facts.items() if value]
     return "\n".join([lever.name, "", text, "", *lines])
+
+
+def _paragraph(text: str) -> str:
+    """Filled, unless it is indented: a table stays as it is."""
+    if text.startswith(" "):
+        return textwrap.indent(text, "  ")
+    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def _about(lever: Lever) -> str:

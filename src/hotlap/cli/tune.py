@@ -24,7 +24,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _tune(arguments)
     except KeyboardInterrupt:
-        print("\nhotlap: interrupted; the same command goes on where it was", file=sys.stderr)
+        goes_on = "the same command goes on where it was"
+        what = "what was measured is above" if arguments.sweep else goes_on
+        print(f"\nhotlap: interrupted; {what}", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -8,8 +8,9 @@ as OneCycleLR, set theirs. What a script counts in steps (warm-up, length of the
 it validates) comes later in the data. Values:
 
     x4       four times the batch of each DataLoader
-    x4:128   in a script without them, four times the rows of tensors that it makes with 128 rows
-             itself (`own_batches.py`): random images on the device, random places in a text
+    x4:128   in a script without one: four times the rows of tensors that it makes with 128 rows
+
+The latter are random images on the device, for instance, or random places in a text.
 """
 
 from __future__ import annotations
