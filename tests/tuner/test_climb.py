@@ -63,10 +63,11 @@ def test_further_looks_at_what_promises_much_keep_hardly_more_that_does_nothing(
     assert kept <= 9  # of 120
 
 
-def test_what_came_near_is_tried_once_more_at_the_end() -> None:
+@pytest.mark.parametrize("promise", [0.25, 0.05])
+def test_what_came_near_is_tried_once_more_at_the_end(promise: float) -> None:
     worlds = [World({"a": 1.1}, 0.03, seed=s) for s in range(60)]
-    climbs = [climb(world, [A, B], promise=0.25) for world in worlds]
-    assert sum("a" in one.best for one in climbs) >= 47  # and 42 without that
+    climbs = [climb(world, [A, B], promise=promise) for world in worlds]
+    assert sum("a" in one.best for one in climbs) >= 50  # and 43 without that
     assert sum("b" in one.best for one in climbs) <= 4  # which does nothing
     tries = [sum(rung.lever == name for rung in one.rungs) for one in climbs for name in "ab"]
     assert set(tries) == {1, 2}

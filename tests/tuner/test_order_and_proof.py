@@ -211,6 +211,28 @@ def test_a_batch_size_that_was_not_measured_to_the_end_has_no_figures(state: str
     assert (*figures, point.mean_w, point.energy_per_sample_j) == (None,) * 5
 
 
+def test_another_value_of_what_is_kept_waits_for_what_is_not() -> None:
+    """Its gain is there already; a larger batch may gain as much again."""
+    facts = {"kinds": {"Linear": 4}, "dtypes": ["float32"]}
+    workload = Workload(
+        device="cuda",
+        capability=(9, 0),
+        loaders=(LOADER,),
+        models=(Seen(None, facts),),
+        optimizers=(Seen(None, {"kind": "AdamW", "fused": None, "foreach": None}),),
+        phases_s={"forward": 0.3, "backward": 0.6, "optimizer": 0.1},
+    )
+    kept = {"bf16": "autocast", "compile": "reduce-overhead", "batch_size": "x2"}
+    tried = [
+        (one.lever.name, one.value)
+        for one in order_levers(LEVERS, workload, kept, ("batch_size",))
+        if not one.not_tried
+    ]
+    in_turn = [("batch_size", "x4"), ("fused_optimizer", "on"), ("compile", "default")]
+    assert sorted(in_turn, key=tried.index) == in_turn
+    assert "fp16" not in dict(tried)  # bf16 leaves nothing for it to do
+
+
 @pytest.mark.parametrize(
     ("phases", "first"),
     [

@@ -197,4 +197,5 @@ LEVER = Lever(
     applies=applies,
     apply=apply,
     edit=edit,
+    values_go_on=True,
 )

@@ -183,5 +183,5 @@ LEVER = Lever(
     best_with=lambda workload: () if has_bf16(workload).yes else best_with(workload),
     new_dropout=True,
     instead_of=("bf16",),
-    needless_with=("pure_bf16",),
+    needless_with=("bf16", "pure_bf16"),
 )

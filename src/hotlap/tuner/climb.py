@@ -10,8 +10,8 @@ for each lever and value, in order, or levers that multiply each other together 
     outside the noise?                  kept, and `hotlap.toml` is written
     not, but the step waits elsewhere?  tried together with what promises most there
     not, and later it waits elsewhere?  tried once more
-    not, but promised much?             tried once more at the end if there is time, and if it came
-                                        near, or the best is another or slower by then
+    not, but came near?                 tried once more at the end if there is time; what promised
+                                        much also if the best is another or slower by then
 wherever the best is measured again     if it fails now, the one before it is the best again
 leave one out                           each kept lever's real contribution; passengers go
 baseline and best once more             the ratio that is claimed; again where noise hides it
@@ -163,28 +163,35 @@ class Climb(Standing):
         return is_promising and self._chances.is_due(key, self.best, self._waits_for)
 
     def _last_chance(self, candidates: Sequence[Candidate]) -> Candidate | None:
-        """What promised much and was not kept, in time that nothing else needs.
+        """What promised much or came near and was not kept, in time that nothing else needs.
 
         Each contribution is to be measured.
         """
-        promising = [
+        left = [
             one
             for one in candidates
-            if one.promise >= PROMISING
-            and not one.not_tried
+            if not one.not_tried
             and not one.settings.items() <= self.best.items()
             # As if it promised nothing: then there is time to prove all the others.
             and self.bench.time_left() > self.forecast.try_s(replace(one, promise=0.0), self.best)
         ]
+        promising = [one for one in left if one.promise >= PROMISING]
         self._look_at_the_best_again([key_of(one.settings) for one in promising])
         for one in promising:
-            key, settings = key_of(one.settings), self._on_top(one)
+            settings = self._on_top(one)
             is_measured = self.bench.measured(settings).rates
             now = self.gain_of(settings, 1) if is_measured else None
-            if self._chances.is_due_at_the_end(key, self.best, now):
-                self._chances.take_last(key)
-                return one
+            if self._chances.is_due_at_the_end(key_of(one.settings), self.best, now):
+                return self._for_the_last_time(one)
+        for one in left:
+            if self._chances.came_near(key_of(one.settings), self.best):
+                return self._for_the_last_time(one)
         return None
+
+    def _for_the_last_time(self, candidate: Candidate) -> Candidate:
+        """To be looked at as often as what promises much, for it has been seen to be worth that."""
+        self._chances.take_last(key_of(candidate.settings))
+        return replace(candidate, promise=max(candidate.promise, PROMISING))
 
     def _look_at_the_best_again(self, keys: Sequence[Key]) -> None:
         """Once, where a lever seemed to be slower: the machine may have been, and still be."""

@@ -23,6 +23,8 @@ PROMISING = 0.1
 """A lever that may save this share of the step is not given up because the machine is noisy."""
 NEXT_VALUE = 0.5
 """What a lever's next value promises, of what the one before it does."""
+ANOTHER_VALUE = 0.25
+"""The same for all values where one is kept, whose place it would take and whose gain is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ def order_levers(
             not_tried.append(Candidate(lever, "", reason))
             continue
         promise = _promise(lever, workload, objective)
+        if lever.name in kept and not lever.values_go_on:
+            promise *= ANOTHER_VALUE
         first, *further = lever.values(workload)
         firsts[lever.name] = Candidate(lever, first, promise=promise)
         for i, value in enumerate(further, start=1):

@@ -2,8 +2,8 @@
 try them again.
 
 At once, when the step waits for something else than it did then: what was in the way is gone.
-At the end, once and if there is time, when a lever came near, when the best is another by then, or
-when it is slower itself than it was: the machine may have slowed down under the lever.
+At the end, once and if there is time, when a lever came near; one that promised much also when the
+best is another by then, or slower itself than it was: the machine may have slowed down meanwhile.
 """
 
 from __future__ import annotations
@@ -80,5 +80,16 @@ class SecondChances:
         one = self._unseen.get(key)
         if one is None or key in self._had_their_last:
             return False
-        was_near = one.gain.high > 1.0 and (one.gain.value > NEAR or one.best != best)
-        return was_near or (now is not None and now.high > 1.0 and now.value > NEAR)
+        is_other_best = one.gain.high > 1.0 and one.best != best
+        return is_other_best or _is_near(one.gain) or (now is not None and _is_near(now))
+
+    def came_near(self, key: Key, best: Settings) -> bool:
+        """Whether there was a gain over this best, which noise has hidden."""
+        one = self._unseen.get(key)
+        if one is None or key in self._had_their_last:
+            return False
+        return one.best == best and _is_near(one.gain)
+
+
+def _is_near(gain: Interval) -> bool:
+    return gain.high > 1.0 and gain.value > NEAR

@@ -104,5 +104,7 @@ class Lever:
     """Levers that leave nothing for it to do: not tried where one of them is kept."""
     cost: Callable[[str], float] = lambda value: 1.0
     """How many times longer than a usual trial one with this value takes: compilers need time."""
+    values_go_on: bool = False
+    """Whether a further value may gain as much again as the one before it: a larger batch."""
     saves_memory: bool = False
     """Worth a trial for memory's sake, although it makes the step no faster."""
