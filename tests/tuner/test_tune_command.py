@@ -175,6 +175,18 @@ def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
     assert read_settings(folder / "hotlap.toml").levers == {}
 
 
+def test_the_lever_that_the_documentation_shows_is_refused_by_the_guard(tmp_path: Path) -> None:
+    folder = work(tmp_path, "0")
+    page = (HERE.parents[1] / "docs" / "tuning.md").read_text()
+    (folder / "own.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    options = ("--lever-file", "own.py", "--only", "one_more", "--json", "ladder.json")
+    done = hotlap(folder, "tune", "--budget", "2", "--steps", "32", *options, "train.py")
+    assert done.returncode == 0, done.stderr
+    (rung,) = ladder_of(folder)["rungs"]
+    assert (rung["lever"], rung["state"]) == ("one_more", "different")
+    assert rung["reason"] == "9 samples a step instead of 8"
+
+
 def test_a_trial_that_dies_is_a_state_and_the_climb_goes_on(tmp_path: Path) -> None:
     folder = work(tmp_path, "0")
     odd = ("--lever-file", str(HERE / "odd_levers.py"), "--only", "dies,fails,idles")
