@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tape import record_on_tape
+from tape import TapeRecorder
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,21 +23,17 @@ class Graphed:
 
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         self.told: list[tuple[str, str]] = []
-        self.n_replays = 0
-        self.model = model
+        self.model, self.recorder = model, TapeRecorder(model)
         self.graphed = GraphedModel(
-            torch, model, settings, self._record, lambda how, what: self.told.append((how, what))
+            torch, model, settings, self.recorder, lambda how, what: self.told.append((how, what))
         )
         model._compiled_call_impl = self.graphed
 
-    def _record(self, function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        first, replay = record_on_tape(self.model, function)
-
-        def counted() -> None:
-            self.n_replays += 1
-            replay()
-
-        return first, counted
+    @property
+    def n_replays(self) -> int:
+        """In training: before a recording is used, it is replayed in both ways to be compared."""
+        n_recorded = sum(how == "done" for how, _ in self.told)
+        return self.recorder.n_replays - 2 * n_recorded
 
     @property
     def failures(self) -> list[str]:

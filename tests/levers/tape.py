@@ -5,7 +5,7 @@ Python is not asked again, and nothing is computed while it is recorded, as with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,25 +33,39 @@ class _Log(TorchDispatchMode):
         return result
 
 
-def record_on_tape(
-    model: torch.nn.Module, function: Callable[[], Sequence[Any]]
-) -> tuple[Sequence[Any], Callable[[], None]]:
-    """As `cuda_recorder` does it."""
-    state = [*model.parameters(), *model.buffers()]
-    before, drawn = [one.detach().clone() for one in state], torch.get_rng_state()
-    with _Log() as log:
-        first = function()
-    for tensor, value in zip(state, before, strict=True):
-        tensor.data.copy_(value)  # unseen by autograd, as what is recorded is not run
-    torch.set_rng_state(drawn)
+class TapeRecorder:
+    """As `CudaRecorder`, of which replays count."""
 
-    def replay() -> None:
-        with torch.autocast("cpu", enabled=False):
-            for *step, has_gradients in log.steps:
-                with torch.set_grad_enabled(has_gradients):
-                    _do_again(*step)
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self.n_replays = 0
 
-    return first, replay
+    def is_capturing(self) -> bool:
+        return False
+
+    def random_state(self) -> Any:
+        return torch.get_rng_state()
+
+    def set_random_state(self, state: Any) -> None:
+        torch.set_rng_state(state)
+
+    def record(self, function: Callable[[], None]) -> Callable[[], None]:
+        state = [*self._model.parameters(), *self._model.buffers()]
+        before, drawn = [one.detach().clone() for one in state], torch.get_rng_state()
+        with _Log() as log:
+            function()
+        for tensor, value in zip(state, before, strict=True):
+            tensor.data.copy_(value)  # unseen by autograd, as what is recorded is not run
+        torch.set_rng_state(drawn)
+
+        def replay() -> None:
+            self.n_replays += 1
+            with torch.autocast("cpu", enabled=False):
+                for *step, has_gradients in log.steps:
+                    with torch.set_grad_enabled(has_gradients):
+                        _do_again(*step)
+
+        return replay
 
 
 def _do_again(operation: Any, args: Any, kwargs: Any, result: Any) -> None:

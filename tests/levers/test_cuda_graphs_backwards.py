@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from graphed_models import (
@@ -127,16 +130,70 @@ class Drops(Net):
         self.drop = nn.Dropout(0.5)
 
 
-def test_a_model_that_draws_random_numbers_is_not_called_again(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # On a GPU masks are drawn there, and no generator of the host has to do with it.
+@pytest.fixture
+def draws_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU masks are drawn there, and no generator of the host has to do with it."""
     monkeypatch.setattr(graphed, "_random_states", lambda torch: ())
+
+
+@pytest.mark.usefixtures("draws_on_the_device")
+@pytest.mark.parametrize("loop", [after_a_later_call, of_another_result])
+def test_a_model_that_draws_random_numbers_is_called_again_with_the_same(
+    loop: Loop, settings: Settings
+) -> None:
+    one = compare(loop, settings, Drops)
+    assert one.failures == []
+    assert one.n_replays > N_STEPS
+
+
+@pytest.mark.usefixtures("draws_on_the_device")
+def test_where_replays_draw_other_numbers_the_model_is_not_called_again(
+    settings: Settings,
+) -> None:
     one = Graphed(new_model(Drops), settings)
+
+    def record(function: Callable[[], None], record: Any = one.recorder.record) -> Any:
+        replay = record(function)
+
+        def draws_first() -> None:
+            torch.rand(1)
+            replay()
+
+        return draws_first
+
+    one.recorder.record = record  # type: ignore[method-assign]
     plain(one.model)
+    assert one.n_replays > N_STEPS
     x, y = batch(0)
     with pytest.raises(RuntimeError, match="it draws random numbers; run without this lever"):
         F.cross_entropy(one.model(x)["other"], y).backward()
+
+
+def test_replays_that_give_something_else_are_not_used(settings: Settings) -> None:
+    """As those of kernels that are launched where nobody records: they run once."""
+    expected = trained(plain, new_model())
+    one = Graphed(new_model(), settings)
+
+    def record(function: Callable[[], None], record: Any = one.recorder.record) -> Any:
+        record(function)
+        return lambda: None
+
+    one.recorder.record = record  # type: ignore[method-assign]
+    assert trained(plain, one.model) == expected
+    assert one.failures == ["it cannot be recorded: its results are others when it is replayed"]
+
+
+def test_backwards_that_give_something_else_are_not_used(settings: Settings) -> None:
+    expected = trained(plain, new_model())
+    one, replays = Graphed(new_model(), settings), []
+
+    def record(function: Callable[[], None], record: Any = one.recorder.record) -> Any:
+        replays.append(record(function))
+        return replays[-1] if len(replays) < 3 else lambda: None
+
+    one.recorder.record = record  # type: ignore[method-assign]
+    assert trained(plain, one.model) == expected
+    assert one.failures == ["it cannot be recorded: its gradients are others when it is replayed"]
 
 
 def test_inputs_that_were_changed_since_are_refused_and_never_wrong(settings: Settings) -> None:

@@ -460,7 +460,7 @@ def test_a_recording_that_fails_leaves_the_training_as_it_is(settings: Settings)
         finally:
             raise RuntimeError("operation failed due to a previous error during capture")
 
-    one.graphed._record = refuse
+    one.recorder.record = refuse  # type: ignore[method-assign]
     assert trained(plain, one.model) == expected
     assert one.failures == [
         "it cannot be recorded: operation not permitted when stream is capturing"

@@ -294,12 +294,10 @@ def casts() -> Iterator[Casts]:
     )
 
 
-@pytest.mark.parametrize("n_workers", [0, 1])
-def test_a_batch_is_fetched_one_ahead_and_its_move_found_made(casts: Casts, n_workers: int) -> None:
+@pytest.mark.parametrize("persist", [False, True])
+def test_a_batch_is_fetched_one_ahead_and_its_move_found_made(casts: Casts, persist: bool) -> None:
     dataset = TensorDataset(torch.arange(10.0), torch.arange(10))
-    loader = DataLoader(
-        dataset, batch_size=2, num_workers=n_workers, persistent_workers=n_workers > 0
-    )
+    loader = DataLoader(dataset, batch_size=2, num_workers=1, persistent_workers=persist)
     for _ in range(2):  # the second epoch begins anew, also with the same iterator
         casts.n_made = casts.n_handed_over = 0
         seen = []
@@ -311,8 +309,31 @@ def test_a_batch_is_fetched_one_ahead_and_its_move_found_made(casts: Casts, n_wo
         assert casts.n_made == casts.n_handed_over == 3  # all but the first two batches
 
 
+def test_a_batch_that_the_training_makes_itself_draws_its_numbers_in_turn(casts: Casts) -> None:
+    """Those of the loop come between them."""
+
+    class Noisy(Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.rand(1)
+
+    torch.manual_seed(0)
+    expected = [torch.rand(1).item() for _ in range(10)]
+    torch.manual_seed(0)
+    loader = DataLoader(Noisy(), sampler=torch.utils.data.SequentialSampler(range(5)))
+    iterator = iter(loader)
+    torch.manual_seed(0)  # what the iterator draws for its workers is not looked at
+    seen = []
+    for value in iterator:
+        seen += [value.to(torch.float64).float().item(), torch.rand(1).item()]
+    assert seen == expected
+    assert casts.n_made == 0
+
+
 def test_a_batch_that_was_changed_is_moved_again(casts: Casts) -> None:
-    loader = DataLoader(TensorDataset(torch.arange(6.0)))
+    loader = DataLoader(TensorDataset(torch.arange(6.0)), num_workers=1)
     for (values,) in loader:
         before = values.item()
         values.add_(100)
@@ -326,13 +347,13 @@ def test_a_forked_worker_copies_nothing_ahead(
     casts: Casts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    for (values,) in DataLoader(TensorDataset(torch.arange(6.0))):
+    for (values,) in DataLoader(TensorDataset(torch.arange(6.0)), num_workers=1):
         values.to(torch.float64)
     assert casts.n_made == 0
 
 
 def test_what_is_not_asked_for_is_not_copied(casts: Casts) -> None:
-    loader = DataLoader(TensorDataset(torch.arange(20.0)))
+    loader = DataLoader(TensorDataset(torch.arange(20.0)), num_workers=1)
     for i, (values,) in enumerate(loader):
         if i < 3:
             values.to(torch.float64)
@@ -359,7 +380,7 @@ def test_an_error_comes_at_the_call_that_it_belongs_to(casts: Casts) -> None:
                 raise RuntimeError("sample 4 is broken")
             return torch.tensor(float(index))
 
-    iterator = iter(DataLoader(Breaks()))
+    iterator = iter(DataLoader(Breaks(), num_workers=1))
     assert [next(iterator).to(torch.float64).item() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(RuntimeError, match="sample 4"):
         next(iterator)

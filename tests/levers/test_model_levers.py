@@ -475,3 +475,110 @@ def test_weights_that_lie_in_both_orders_are_channels_last_by_their_strides() ->
     ]
     model.to(memory_format=torch.channels_last)
     assert [one.stride() for one in model.parameters()] == after
+
+
+def scaling_of(process: Any) -> Any:
+    """What the lever fp16 scales gradients by, begun as a model on a GPU begins it."""
+    import torch
+
+    process.apply(fp16.LEVER, "autocast")
+    cells = torch.autograd.backward.__closure__ or ()
+    (found,) = [c.cell_contents for c in cells if isinstance(c.cell_contents, fp16.Scaling)]
+    found.begin("cpu")
+    return found
+
+
+def test_fp16_unscales_what_two_optimizers_share_once() -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    try:
+        scaling_of(process)
+        shared, own = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+        optimizers = [torch.optim.SGD(some, lr=0.1) for some in ([shared], [shared, own])]
+        for _ in range(2):  # what was gathered before is scaled along, and unscaled again
+            (shared.square().sum() + own.sum()).backward()
+        assert (shared.grad.tolist(), own.grad.tolist()) == ([4.0] * 3, [2.0] * 3)  # type: ignore[union-attr]
+        (shared * 1e38).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        assert shared.tolist() == [1.0] * 3  # both have seen that it overflowed
+    finally:
+        process.undo()
+
+
+def test_fp16_scales_sparse_gradients() -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    try:
+        scaling_of(process)
+        words = torch.nn.Embedding(5, 2, sparse=True)
+        optimizer = torch.optim.SparseAdam(words.parameters())
+        words(torch.tensor([1, 1, 3])).sum().backward()
+        gradient = words.weight.grad
+        assert gradient.to_dense().sum(1).tolist() == [0.0, 4.0, 0.0, 2.0, 0.0]  # type: ignore[union-attr]
+        before = words.weight.detach().clone()
+        optimizer.step()
+        assert (words.weight != before).any(1).tolist() == [False, True, False, True, False]
+    finally:
+        process.undo()
+
+
+def test_a_compiled_model_that_is_let_go_is_freed() -> None:
+    import gc
+    import weakref
+
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    process.apply(compile.LEVER, "reduce-overhead")
+    model = torch.nn.Linear(2, 2)
+    process._meet_model(model, (torch.ones(1, 2),), {})
+    assert model._compiled_call_impl is not None
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+    process.undo()
+
+
+def test_checkpointed_blocks_take_any_names() -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, x: Any, block: int = 0, context_fn: Any = None) -> Any:
+            return self.layer(x) * block
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            for i, block in enumerate(self.blocks, start=1):
+                x = block(x, block=i, context_fn=None)
+            return x
+
+    torch.manual_seed(0)
+    model, x = Net(), torch.ones(1, 2)
+    expected = model(x)
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    process.apply(checkpointing.LEVER, "blocks")
+    process._meet_model(model, (x,), {})
+    result = model(x)
+    result.sum().backward()
+    process.undo()
+    assert torch.equal(result, expected)

@@ -185,6 +185,69 @@ def test_a_value_that_falls_makes_room_for_the_one_it_had_bettered() -> None:
     assert rung.contribution == pytest.approx(1.5, rel=0.08)
 
 
+@pytest.mark.parametrize("promise", [0.25, 0.05])
+def test_what_failed_beside_a_lever_that_falls_is_tried_again(promise: float) -> None:
+    """A is fast, and fits once; B fits where A is not. C is slower: then A is measured again."""
+
+    class Tight(World):
+        n_alone = 0
+
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            trial = super().make(settings, *numbers)
+            self.n_alone += set(settings) == {"a"}
+            fits = "b" not in settings and (set(settings) != {"a"} or self.n_alone == 1)
+            if "a" not in settings or fits:
+                return trial
+            return replace(trial, state="oom", reason="it ran out of memory", step_s=())
+
+    one = climb(Tight({"a": 3.0, "b": 1.5, "c": 0.9}), [A, B, C], promise=promise)
+    assert one.best == {"b": "on"}
+    assert one.reopened == set()
+
+
+def test_a_passenger_that_the_others_were_compared_with_does_not_make_them_another_training() -> (
+    None
+):
+    """W draws other random numbers, and is dropped in the end: then A is judged without it."""
+    draws = lever("w", new_randomness=True)
+    one = climb(World({"w": 1.5, "a": 1.5}), [draws, A])
+    assert one.claim({"w": "on", "a": "on"}).new_randomness is False
+    assert one.claim({"a": "on"}).new_randomness is True
+
+
+def test_a_trial_that_does_not_tell_what_is_to_be_bettered_is_told_and_not_kept() -> None:
+    class Short(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            trial = super().make(settings, *numbers)
+            return replace(trial, energy_per_sample_j=None if "a" in settings else 1.0)
+
+    bench = Bench(Short({"a": 5.0}).make, ENERGY.score, 1e6, 4.0)
+    one = Climb(
+        bench=bench, levers={"a": A, "b": B}, needed_values=lambda needed: "on", objective=ENERGY
+    )
+    one.measure_baseline()
+    one.climb(in_turn(A, B))
+    assert one.best == {}
+    assert rung_of(one, "a").reason == "its trial was too short to tell its energy"
+
+
+def test_a_second_look_that_fails_leaves_no_figures() -> None:
+    class FailsLater(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            trial = super().make(settings, *numbers)
+            if "a" not in settings or self.n_made < 5:
+                return trial
+            return replace(trial, state="crashed", reason="it crashed", last_lines=("its words",))
+
+    one = climb(FailsLater({"a": 1.03}, 0.05, seed=1), [A], promise=0.25)
+    assert one.best == {}
+    fallen = rung_of(one, "a")
+    assert (fallen.state, fallen.samples_per_s, fallen.last_lines) == (
+        *("crashed", None),
+        ("its words",),
+    )
+
+
 def test_drift_of_the_machine_is_not_taken_for_gain() -> None:
     """A machine that gets 2 % faster with every trial: a lever without effect looks like a gain."""
     kept = [climb(World({}, 0.005, -0.02, seed=s), [A, B, C]).best for s in range(20)]

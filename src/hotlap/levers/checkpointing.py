@@ -58,7 +58,7 @@ def _use_own_switch(module: Any, process: Process) -> bool:
     return True
 
 
-def _forward(torch: Any, original: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
+def _forward(torch: Any, original: Any, block: Any, /, *args: Any, **kwargs: Any) -> Any:
     """The block's forward, checkpointed where there will be a backward."""
     if not torch.is_grad_enabled() or not block.training:
         return original(block, *args, **kwargs)
@@ -67,8 +67,8 @@ def _forward(torch: Any, original: Any, block: Any, *args: Any, **kwargs: Any) -
     norms = [] if torch.compiler.is_compiling() else norms_with_statistics(torch, block)
     if norms:
         more["context_fn"] = functools.partial(_contexts, norms)
-    run = functools.partial(original, block)
-    return torch.utils.checkpoint.checkpoint(run, *args, use_reentrant=False, **more, **kwargs)
+    run = functools.partial(original, block, **kwargs)  # whose names may be checkpoint's own
+    return torch.utils.checkpoint.checkpoint(run, *args, use_reentrant=False, **more)
 
 
 def _contexts(norms: list[Any]) -> tuple[Any, Any]:

@@ -23,10 +23,12 @@ the graph into its buckets, so that communication goes on beside backward.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import ref
 
 from hotlap.levers.common.compiled_loss import compile_loss, loss_edits
 from hotlap.levers.common.edits import Edit, insert_before
@@ -46,7 +48,7 @@ OF_TORCH = ("Sequential", "Transformer", "TransformerEncoder", "TransformerDecod
 
 def apply(torch: Any, value: str, process: Process) -> None:
     """Compile every model that the script has not compiled."""
-    compiled: list[Any] = []
+    compiled: list[Callable[[], Any]] = []
     options = {"coordinate_descent_tuning": True} if value == "coordinate-descent" else None
     how = {"mode": None if options else value, "options": options}
 
@@ -56,14 +58,21 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if is_compiled(module):
             return
         model._compiled_call_impl = torch.compile(_frame_around(model), **how)
-        process.on_undo(lambda: setattr(model, "_compiled_call_impl", None))
-        compiled.append(module)
+        process.on_undo(functools.partial(_put_back, ref(model)))
+        compiled.append(ref(module))
         process.did(f"{type(model).__name__} is compiled, mode '{value}'")
 
     process.on_model(meet)
     compile_loss(torch, process, how)
     if value in WITH_CUDA_GRAPHS:
         _mark_steps(torch, process, compiled)
+
+
+def _put_back(reference: Callable[[], Any]) -> None:
+    """A script may have let go of the model long ago."""
+    model = reference()
+    if model is not None:
+        model._compiled_call_impl = None
 
 
 def _frame_around(model: Any) -> Callable[..., Any]:
@@ -76,7 +85,7 @@ def _frame_around(model: Any) -> Callable[..., Any]:
     return call
 
 
-def _mark_steps(torch: Any, process: Process, compiled: list[Any]) -> None:
+def _mark_steps(torch: Any, process: Process, compiled: list[Callable[[], Any]]) -> None:
     """Tell CUDA graphs where a step begins: at the first call after an update.
 
     Their memory is then reused from the start, also where a result of the last step is still kept.
@@ -93,7 +102,9 @@ def _mark_steps(torch: Any, process: Process, compiled: list[Any]) -> None:
 
     def mark(module: Any, args: Any, kwargs: Any) -> Any:
         nonlocal is_new_step
-        if is_new_step and torch.is_grad_enabled() and compiled == [module]:
+        models = [one for reference in compiled if (one := reference()) is not None]
+        is_alone = len(models) == 1 and models[0] is module
+        if is_new_step and is_alone and torch.is_grad_enabled():
             torch.compiler.cudagraph_mark_step_begin()
             is_new_step = False
         return args, kwargs

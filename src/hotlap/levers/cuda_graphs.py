@@ -8,9 +8,11 @@ and a copy of inputs, results and gradients.
 
 What Python does in `forward` is done in the first calls only. A model whose forward changes what
 its parts hold, draws random numbers on the host or has hooks is left alone, and one whose layers,
-settings or weights are exchanged is recorded anew. What a forward reads from within other objects
-than modules, lists and dictionaries, from globals, files or the clock is not seen. A backward that
-none before was like calls the model again; with random numbers in the model it ends the training.
+settings or weights are exchanged is recorded anew. A recording is compared with a call before it is
+used. What a forward reads from within other objects than modules, lists and dictionaries, from
+globals, files or the clock is not seen, nor what it leaves there: then the guard sees other losses.
+A backward that none before was like calls the model again. Where a weight has gradients from
+within the model and from outside, they are added up in another order.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from hotlap.levers.common.cuda_recorder import CudaRecorder
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.graphed import GraphedModel
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process, is_compiled
-from hotlap.levers.common.recording import cuda_recorder
 from hotlap.levers.common.unchanged import Settings
 from hotlap.levers.common.workload import Workload
 
@@ -46,8 +48,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if why_not:
             process.failed(why_not)
             return
-        record = cuda_recorder(torch, next(module.parameters()).device)
-        module._compiled_call_impl = GraphedModel(torch, module, settings, record, say)
+        recorder = CudaRecorder(torch, next(module.parameters()).device)
+        module._compiled_call_impl = GraphedModel(torch, module, settings, recorder, say)
         process.on_undo(functools.partial(_put_back, weakref.ref(module)))
 
     process.on_model(meet)

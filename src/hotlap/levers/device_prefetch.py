@@ -1,10 +1,11 @@
 """Device prefetch: batches are copied to the GPU one ahead, on a stream of their own.
 
-When: the model is on a GPU and the step waits for copies. The first batch of an epoch shows which
-of its tensors the script moves, and how; from then on the next batch is fetched early, and the same
-moves are made beside the computation. The script still gets its batch on the host: its own `.to` or
-`.cuda` then finds the copy made. Costs one more batch on the device. The same values, unless the
-script changes a batch through numpy before it moves it.
+When: the model is on a GPU, workers make the batches, and the step waits for copies. The first
+batch of an epoch shows which of its tensors the script moves, and how; from then on the next batch
+is fetched early, and the same moves are made beside the computation. The script still gets its
+batch on the host: its own `.to` or `.cuda` then finds the copy made. Costs one more batch on the
+device. The same values, unless the script changes a batch through numpy before it moves it. What
+the training's own process makes is not made early: its random numbers would come before the step's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from weakref import WeakKeyDictionary
 from hotlap.levers.common.edits import Edit, tell
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.loaders import saved_of_copies, waits_for_copies
+from hotlap.levers.common.loaders import (
+    only_with_workers,
+    saved_of_copies,
+    waits_for_copies,
+    with_workers,
+)
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -96,7 +102,7 @@ class Prefetcher:
             raise made
         batch, copies = made if made is not None else (self._fetch(iterator), {})
         ahead.hand_out(batch, copies, self._tensor_type)
-        if ahead.moves:
+        if ahead.moves and iterator._num_workers:
             ahead.next = self._fetch_ahead(iterator, ahead.moves)
         return batch
 
@@ -237,8 +243,8 @@ def _moving(torch: Any, original: Any, process: Process, prefetcher: Prefetcher)
 
 
 def applies(workload: Workload) -> Decision:
-    """A GPU, loaders, and time that goes into copies or the wait for data."""
-    return waits_for_copies(workload)
+    """A GPU, loaders with workers, and time that goes into copies or the wait for data."""
+    return with_workers(workload, waits_for_copies(workload))
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
@@ -259,6 +265,7 @@ LEVER = Lever(
     saves=lambda workload: saved_of_copies(workload, transfer=0.7, data=0.1),
     values=lambda workload: ("on",),
     takes=one_of("on"),
+    only_with=only_with_workers,
     applies=applies,
     apply=apply,
     edit=edit,

@@ -77,27 +77,42 @@ class Scaling:
 
     def _backward(self, run: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Scaled, with what was gathered before scaled for as long."""
-        optimizers = list(self._overflows)
-        for _, gradients in self._gradients(optimizers):
-            self._torch._foreach_mul_(gradients, self._scale)
+        torch = self._torch
+        for _, _, gradients in self._gradients():
+            torch._foreach_mul_(gradients, self._scale)
         run(self._scaler.scale(tensors), *args, **kwargs)
-        for optimizer in optimizers:
-            for device, gradients in self._gradients([optimizer]):
-                overflow = self._torch.zeros((), device=device)
-                inverse = self._torch.full((), 1.0 / self._scale, device=device)
-                self._torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflow, inverse)
+        for owners, device, gradients in self._gradients():
+            overflow = torch.zeros((), device=device)
+            inverse = torch.full((), 1.0 / self._scale, device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflow, inverse)
+            for optimizer in owners:
                 self._overflows[optimizer].append(overflow)
 
-    def _gradients(self, optimizers: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
-        """The gradients of these optimizers, each once, in lists of one device and dtype."""
-        found: dict[Any, list[Any]] = {}
-        parameters = {id(p): p for optimizer in optimizers for p in parameters_of(optimizer)}
-        for parameter in parameters.values():
-            gradient = parameter.grad
-            if gradient is not None:
-                found.setdefault((gradient.device, gradient.dtype), []).append(gradient)
-        for (device, _), gradients in found.items():
-            yield device, gradients
+    def _gradients(self) -> Iterator[tuple[list[Any], Any, list[Any]]]:
+        """All gradients, each once, in lists of one device and dtype: with the optimizers that
+        have them, since two may share an encoder."""
+        owners: dict[int, list[Any]] = {}
+        parameters: dict[int, Any] = {}
+        for optimizer in list(self._overflows):
+            for parameter in parameters_of(optimizer):
+                parameters[id(parameter)] = parameter
+                owners.setdefault(id(parameter), []).append(optimizer)
+        found: dict[Any, tuple[list[Any], Any, list[Any]]] = {}
+        for key, parameter in parameters.items():
+            if parameter.grad is not None:
+                gradient = self._numbers_of(parameter)
+                of = tuple(map(id, owners[key]))
+                kind = (of, gradient.device, gradient.dtype)
+                found.setdefault(kind, (owners[key], gradient.device, []))[2].append(gradient)
+        yield from found.values()
+
+    def _numbers_of(self, parameter: Any) -> Any:
+        """What a gradient holds; of a sparse one, one number for each place."""
+        if not parameter.grad.is_sparse:
+            return parameter.grad
+        if not parameter.grad.is_coalesced():
+            parameter.grad = parameter.grad.coalesce()
+        return parameter.grad._values()
 
     def before_update(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         """Check before the update, or after the closure that an update calls for its gradients."""

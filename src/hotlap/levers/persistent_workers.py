@@ -13,7 +13,12 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
+from hotlap.levers.common.loaders import (
+    edit_loaders,
+    only_with_workers,
+    waits_for_data,
+    with_workers,
+)
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -44,7 +49,7 @@ def applies(workload: Workload) -> Decision:
     """There are workers, or could be, that end with the epoch."""
     if workload.loaders and all(one.facts.get("persistent_workers") for one in workload.loaders):
         return Decision(False, "the workers of all loaders stay already")
-    return with_workers(workload)
+    return with_workers(workload, waits_for_data(workload))
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:

@@ -10,7 +10,12 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, whole_number
-from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
+from hotlap.levers.common.loaders import (
+    edit_loaders,
+    only_with_workers,
+    waits_for_data,
+    with_workers,
+)
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 from hotlap.wording import n_of
@@ -49,7 +54,7 @@ def applies(workload: Workload) -> Decision:
     """There are workers, or could be, that make fewer batches in advance."""
     if workload.loaders and not values(workload):
         return Decision(False, f"the workers make {VALUES[-1]} batches or more in advance already")
-    return with_workers(workload)
+    return with_workers(workload, waits_for_data(workload))
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:

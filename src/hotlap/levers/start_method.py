@@ -13,7 +13,12 @@ from typing import Any
 
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.loaders import edit_loaders, only_with_workers, with_workers
+from hotlap.levers.common.loaders import (
+    edit_loaders,
+    only_with_workers,
+    waits_for_data,
+    with_workers,
+)
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
@@ -52,7 +57,7 @@ def applies(workload: Workload) -> Decision:
     """There are workers, or could be, and the script leaves the method open."""
     if workload.loaders and not _loaders(workload):
         return Decision(False, "the script chooses how its workers are started")
-    return with_workers(workload)
+    return with_workers(workload, waits_for_data(workload))
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:

@@ -117,8 +117,11 @@ class Climb(Standing):
         considered = self._considered
         while True:
             candidates = order(self.best, self._best_trial)
+            n_footholds = len(self.footholds)
             one = next((c for c in candidates if self._is_next(c)), None)
             one = one or self._last_chance(candidates)
+            if len(self.footholds) < n_footholds:
+                continue  # the best has fallen, and all is to be asked again
             if one is None:
                 break
             key = key_of(one.settings)
@@ -126,7 +129,6 @@ class Climb(Standing):
             self.reopened.discard((one.lever.name, one.value))
             needed_s = self.forecast.try_s(one, self.best)
             if self.bench.time_left() > needed_s:
-                n_footholds = len(self.footholds)
                 self._try(one)
                 if len(self.footholds) < n_footholds:
                     continue  # its turn comes again, on top of what the climb went back to
@@ -147,7 +149,8 @@ class Climb(Standing):
 
     @property
     def _best_trial(self) -> Trial:
-        return self.bench.trials[key_of(self.best)][0]
+        trials = self.bench.trials[key_of(self.best)]
+        return next((trial for trial in trials if trial.state == "ok"), trials[0])
 
     def _is_next(self, candidate: Candidate) -> bool:
         """Whether it was not tried yet, or its gain was hidden by what is not there any more."""
@@ -250,6 +253,7 @@ class Climb(Standing):
             if gain.low <= 1.0 < gain.high and gain.value > self._worth(candidate):
                 again = self.bench.measure(settings)
                 state, reason, verdict = self._check(lever, settings, again)
+                trial = trial if state == "ok" else again
                 gain = self.gain_of(settings, max(n_looks + 1, RECENT))
             n_looks += 1
         kept = state == "ok" and gain.low > 1.0
@@ -323,6 +327,8 @@ class Climb(Standing):
             return "no effect", f"it could not be applied: {trial.failed[lever.name]}", None
         if lever.name not in trial.done:
             return "no effect", "it found nothing to change", None
+        if self.bench.score(trial) is None:
+            return "no effect", f"its trial was too short to tell its {self.objective.name}", None
         limit = self.memory_limit_bytes
         if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
             return "oom", "it takes more memory than the limit", None

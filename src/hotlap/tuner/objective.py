@@ -23,6 +23,8 @@ class Objective:
     """A gain of the score in words."""
     without: str
     """What the contribution of a kept lever is a factor of."""
+    trial_s: float = 4.0
+    """How long the measured steps of a trial take, if the guard does not need more of them."""
 
 
 def _smallness(trial: Trial) -> float | None:
@@ -51,5 +53,6 @@ ENERGY = Objective(
     "fewer samples a joule",
     lambda gain: f"samples a joule {signed(gain)}",
     "what the energy of a sample grows by without it",
+    trial_s=12.0,  # the counter is read in long windows, also where a lever makes steps short
 )
 OBJECTIVES = {one.name: one for one in (TIME, MEMORY, ENERGY)}

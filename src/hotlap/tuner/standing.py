@@ -93,9 +93,10 @@ class Standing:
     # Same training ----------------------------------------------------------------------------
 
     def claim(self, settings: Mapping[str, str]) -> Claim:
-        """Of the levers that the reference does not have."""
-        new = [self.levers[n] for n, v in settings.items() if self._judged_from.get(n) != v]
-        return Claim.of(new, self.has_dropout)
+        """Of the levers by which the reference differs, on either side."""
+        names = {**settings, **self._judged_from}
+        others = [n for n in names if settings.get(n) != self._judged_from.get(n)]
+        return Claim.of([self.levers[name] for name in others], self.has_dropout)
 
     def measure_noise(self) -> None:
         """Have the baseline run with noise, once: the first lever that rounds is judged by it.
@@ -105,10 +106,12 @@ class Standing:
         if self._has_noise:
             return
         self._has_noise = True
+        nothing = Claim("nothing", 0.0, False)
         exact = {
             name: value
             for name, value in self.best.items()
-            if self.claim({name: value}) == Claim("nothing", 0.0, False)
+            if self._judged_from.get(name) == value
+            or Claim.of([self.levers[name]], self.has_dropout) == nothing
         }
         noisy = self.bench.measure({**exact, noise.NAME: noise.HALF_PRECISION})
         if noisy.state == "ok":
@@ -122,7 +125,7 @@ class Standing:
         self.footholds.append(Foothold(*here))
         for name in (lever.name, *lever.instead_of):
             self.drop(name, "then bettered")
-        for name in settings.keys() - self.best.keys() - {lever.name}:
+        for name in sorted(settings.keys() - self.best.keys() - {lever.name}):
             is_needed = name in lever.needs
             reason = f"{lever.name} needs it" if is_needed else f"together with {lever.name}"
             needed = untried(self.levers[name], settings[name], "ok", reason)

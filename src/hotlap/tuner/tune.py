@@ -43,8 +43,6 @@ from hotlap.tuner.settings import SettingsFile, keep_older, write_settings
 from hotlap.tuner.trial import TrialPlan, TrialRequest, run_trial
 from hotlap.wording import n_of
 
-TRIAL_S = 4.0
-"""How long the measured steps of a trial take, if the guard does not need more of them."""
 BATCHES_AHEAD = 2
 """That a DataLoader's worker loads ahead, unless it is told otherwise."""
 MOST_SOURCES, MOST_FOLDERS, LARGEST_SOURCE_BYTES = 2000, 2000, 4 << 20
@@ -221,7 +219,7 @@ class Tuning:
             make,
             self._objective.score,
             self.request.budget_s,
-            min(TRIAL_S, self.request.budget_s / SHARE_OF_TRIAL),
+            min(self._objective.trial_s, self.request.budget_s / SHARE_OF_TRIAL),
             log=log,
             n_steps=self.request.steps or MIN_STEPS,
             queue=self._queue,

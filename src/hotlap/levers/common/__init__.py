@@ -8,7 +8,12 @@ noise.py      the guard's yardstick: noise of the size of rounding on every grad
 fingerprint.py  inputs, gradients and parameters of the first updates, for the guard
 edits.py      the same change as an edit of the user's own source; source.py finds the place,
               calls.py and rewrite.py change the text
-autocast.py, later.py, loaders.py, modules.py, optimizers.py
+own_batches.py, results.py, writes.py, losses.py, blocks.py
+              what else a baseline is asked: its batches, its results, the files it writes, its loss
+autocast.py, halves.py, compiled_loss.py, later.py, loaders.py, modules.py, optimizers.py
               what several levers have in common
+graphed.py    a model whose calls are replayed; recording.py one call of it, reads.py what that
+              reads and writes, unchanged.py whether it still holds, cuda_recorder.py the graphs
+palette.py    images as bytes that become floats when they are looked at
 fp8.py        linear layers in fp8; the reference trainer has them from here, too
 """

@@ -16,7 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hotlap.levers.common.recording import Record, Recording, Stage, Way, nodes_behind
+from hotlap.levers.common.recording import (
+    Recorder,
+    Recording,
+    Stage,
+    Way,
+    layout_of,
+    nodes_behind,
+)
 from hotlap.levers.common.unchanged import PLAIN, Settings, Unchanged
 
 N_WATCHED = 3
@@ -38,8 +45,8 @@ MOST_RECOMPUTED = 3
 class Watched:
     """What one call, and the backward that followed it, was seen to do."""
 
-    by_task: dict[int, set[int]] = field(default_factory=dict)
-    """For each backward: the results that gradients came to, by their place."""
+    by_task: dict[int, set[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)
+    """For each backward: the gradients that came to results, as in a Way."""
     oddity: str = ""
     """What its Python did besides computing."""
     handles: list[Any] = field(default_factory=list)
@@ -85,11 +92,11 @@ class GraphedModel:
         torch: Any,
         model: Any,
         settings: Settings,
-        record: Record,
+        recorder: Recorder,
         tell: Callable[[str, str], None],
     ) -> None:
         self._torch, self._model, self._settings = torch, model, settings
-        self._record, self._tell = record, tell
+        self._recorder, self._tell = recorder, tell
         self._eager: Callable[..., Any] = model._call_impl
         self._kinds: dict[Any, Kind] = {}
         self._waiting: tuple[Kind, Watched] | None = None
@@ -187,6 +194,7 @@ class GraphedModel:
             and torch._C._current_graph_task_id() == -1
             and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
             and not torch.compiler.is_dynamo_compiling()
+            and not self._recorder.is_capturing()  # the script records it itself
         )
 
     def _key_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -232,7 +240,7 @@ class GraphedModel:
     def _recordings(self) -> list[Recording]:
         return [one.recording for one in self._kinds.values() if one.recording is not None]
 
-    def _watch(self, kind: Kind, before: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def _watch(self, kind: Kind, before: dict[str, Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call the model as it is, with an eye on its Python and on its backward."""
         watched, result = Watched(), self._eager(*args, **kwargs)
         try:
@@ -286,7 +294,7 @@ class GraphedModel:
         if task not in watched.by_task:
             look = functools.partial(self._look_again, watched, self._unchanged.contents())
             torch.autograd.Variable._execution_engine.queue_callback(look)
-        watched.by_task.setdefault(task, set()).add(place)
+        watched.by_task.setdefault(task, set()).add((place, layout_of(gradient)))
         if torch.is_grad_enabled():
             watched.oddity = "its gradients are differentiated themselves"
         elif torch.is_autocast_enabled(self._device.type):
@@ -303,10 +311,17 @@ class GraphedModel:
         GraphedModel.is_recording = True
         try:
             recording = Recording(
-                self._torch, self._model, self._as_it_is, self._stage, args, kwargs
+                self._torch,
+                self._model,
+                self._as_it_is,
+                self._stage,
+                self._recorder,
+                args,
+                kwargs,
             )
             assert kind.watched is not None
-            recording.make(kind.watched.ways, self._record)
+            recording.make(kind.watched.ways)
+            recording.check_against_a_call()
         except Exception as error:
             self._give_up(f"it cannot be recorded: {_first_cause(error)}")
             return None
@@ -359,7 +374,12 @@ def _flags(torch: Any) -> tuple[Any, ...]:
         of._get_float32_matmul_precision(),
         of._get_cudnn_enabled(),
         of._get_cudnn_allow_tf32(),
+        of._get_cudnn_benchmark(),
+        of._get_cudnn_deterministic(),
+        of._get_cublas_allow_fp16_reduced_precision_reduction(),
+        of._get_cublas_allow_bf16_reduced_precision_reduction(),
         of._get_deterministic_algorithms(),
+        of._get_cudnn_sdp_enabled(),
         of._get_flash_sdp_enabled(),
         of._get_mem_efficient_sdp_enabled(),
         of._get_math_sdp_enabled(),

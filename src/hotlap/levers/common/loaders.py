@@ -39,9 +39,8 @@ def saved_of_copies(workload: Workload, *, transfer: float, data: float) -> floa
     return (transfer * transfer_share + data * data_share) / both if both else 0.0
 
 
-def with_workers(workload: Workload) -> Decision:
-    """Whether there are workers to improve on, or could be with the lever `workers`."""
-    waits = waits_for_data(workload)
+def with_workers(workload: Workload, waits: Decision) -> Decision:
+    """Where the step waits: whether there are workers, or could be with the lever `workers`."""
     if not waits.yes or any(loader.facts.get("num_workers") for loader in workload.loaders):
         return waits
     if all(loader.facts.get("is_iterable") for loader in workload.loaders):

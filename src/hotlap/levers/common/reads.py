@@ -34,6 +34,8 @@ def reading_mode(torch: Any) -> Any:
             """Memory that was changed."""
             self.draws = False
             """Whether random numbers were drawn."""
+            self.crosses = False
+            """Whether something was copied between the host and a device."""
             self._known: set[int | None] = set()
 
         def __torch_dispatch__(
@@ -48,6 +50,10 @@ def reading_mode(torch: Any) -> Any:
                 self._known.add(place)
             result = operation(*args, **kwargs)
             self._known.update(map(storage_of, filter(is_tensor, leaves_of(result))))
+            tensors = filter(is_tensor, leaves_of((args, kwargs, result)))
+            # A number is given to a kernel as it is.
+            places = {one.device.type for one in tensors if one.dim()}
+            self.crosses = self.crosses or ("cpu" in places and len(places) > 1)
             self.draws = self.draws or seeded in operation.tags
             if operation._schema.is_mutable:
                 self._note_written(operation._schema.arguments, args, kwargs)

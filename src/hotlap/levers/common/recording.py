@@ -6,8 +6,12 @@
 
 A recording computes nothing. It is made with stand-ins for the parameters, which share their
 memory: the nodes of autograd that lead to the parameters themselves belong to the stream of the
-steps before. A backward that was not recorded (of other results, of a call before the last, of
-gradients that are differentiated themselves) calls the model again, as it is.
+steps before. It is made twice: first to look at every operation, for which functions that are
+compiled run as they are written, then to be replayed. Before it is used, both ways are replayed
+once and compared with a call of the model.
+
+A backward that was not recorded (of other results, of a call before the last, of gradients that are
+differentiated themselves) calls the model again, as it is, with the random numbers of that call.
 """
 
 from __future__ import annotations
@@ -15,51 +19,52 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-import gc
+import math
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hotlap.levers.common.reads import reading_mode, storage_of
 from hotlap.levers.common.unchanged import PLAIN
 
 Replay = Callable[[], None]
-Record = Callable[[Callable[[], Sequence[Any]]], tuple[Sequence[Any], Replay]]
-"""Calls a function once, recording its kernels instead of running them: the tensors that it gives,
-and what fills them."""
 
 
-def cuda_recorder(torch: Any, device: Any) -> Record:
-    """Recordings as CUDA graphs that share their memory."""
-    stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-    generator = torch.cuda.default_generators[device.index]
+class Recorder(Protocol):
+    """What makes recordings: CUDA graphs, or what stands in for them in tests."""
 
-    def record(function: Callable[[], Sequence[Any]]) -> tuple[Sequence[Any], Replay]:
-        graph, random_before = torch.cuda.CUDAGraph(), generator.clone_state()
-        collects = gc.isenabled()
-        gc.disable()  # what it gives back may be another recording, which must not go just then
-        # Threads of loaders may go on with what this one must not do while it records.
-        options = {"stream": stream, "capture_error_mode": "thread_local"}
-        try:
-            with torch.cuda.stream(stream), torch.cuda.graph(graph, pool=pool, **options):
-                tensors = function()
-        except BaseException:
-            # torch leaves both in the middle of a recording when it fails.
-            generator.graphsafe_set_state(random_before)
-            with contextlib.suppress(Exception):
-                torch._C._cuda_endAllocateToPool(device.index, pool)
-            raise
-        finally:
-            if collects:
-                gc.enable()
-        return tensors, graph.replay
+    def record(self, function: Callable[[], None]) -> Replay:
+        """Call a function once, recording its kernels instead of running them; what runs them."""
 
-    return record
+    def is_capturing(self) -> bool:
+        """Whether somebody records just now, on the present stream."""
+
+    def random_state(self) -> Any:
+        """Of the generator that recorded kernels draw from."""
+
+    def set_random_state(self, state: Any) -> None:
+        """Have it draw as it did when this was its state."""
 
 
-Way = frozenset[int]
-"""A backward by the results that gradients come to, each by its place."""
+Way = frozenset[tuple[int, tuple[int, ...]]]
+"""A backward by the gradients that come to results: each result's place, and how its gradient lies
+in memory, by which kernels are chosen."""
+
+FAR = 1e-2
+"""Relative: what a replay may differ by from a call. The same kernels give the same numbers, but
+for sums whose order is left to chance."""
+
+
+def way_of(gradients: Mapping[int, Any]) -> Way:
+    """The way of these gradients, by the places of their results."""
+    return frozenset((place, layout_of(one)) for place, one in gradients.items())
+
+
+def layout_of(tensor: Any) -> tuple[int, ...]:
+    """Strides, but for those that lead nowhere."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tuple(stride for n, stride in sizes if n != 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +119,14 @@ class Recording:
         model: Any,
         as_it_is: Callable[..., Any],
         stage: Stage,
+        recorder: Recorder,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
         self._torch, self._model, self._as_it_is, self._stage = torch, model, as_it_is, stage
-        self._function = _replayed(torch)
+        self._recorder, self._function = recorder, _replayed(torch)
         leaves = [
-            _double(one.clone()) if isinstance(one, torch.Tensor) else one
+            _double(copier(torch, one)(one)) if isinstance(one, torch.Tensor) else one
             for one in (*args, *kwargs.values())
         ]
         self._args = tuple(leaves[: len(args)])
@@ -147,42 +153,54 @@ class Recording:
         self.n_recomputed = 0
         """Backwards that were not recorded."""
 
-    def make(self, ways: Collection[Way], record: Record) -> None:
+    def make(self, ways: Collection[Way]) -> None:
         """Record forward, and backward in each of these ways."""
         torch = self._torch
         reads = reading_mode(torch)()
-
-        def forward() -> list[Any]:
-            with reads:
-                call = torch.func.functional_call
-                result = call(self._model, self._stand_ins, self._args, self._kwargs)
-            self._outputs, self._structure = torch.utils._pytree.tree_flatten(result)
-            self._is_one = torch.is_tensor(result)
-            return [one for one in self._outputs if torch.is_tensor(one)]
-
-        torch.clear_autocast_cache()  # what is in it was not computed by what is recorded
-        try:
-            _, self._forward = record(forward)
-        finally:
-            torch.clear_autocast_cache()
+        self._record_forward(reads)  # and let it go
         self._check(reads)
-        self._backs = {way: self._recorded_back(way, record) for way in ways}
+        self._forward = self._record_forward(contextlib.nullcontext())
+        self._backs = {way: self._recorded_back(way) for way in ways}
         self._led_to = self._places_led_to()
         self._held = reads.from_outside  # which a graph reads and does not keep
+        self._draws = reads.draws
         self._why_final = self._why_not_again(reads)
         tensors = [(i, one) for i, one in enumerate(self._outputs) if torch.is_tensor(one)]
         self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
         self._tensors = [(place, one.detach()) for place, one in tensors]
+        self._copies = [copier(torch, one) for _, one in self._tensors]
         self._others = [None if torch.is_tensor(one) else _as_given(one) for one in self._outputs]
         del self._outputs  # and with it the graph of autograd; the memory of both ways stays
 
-    def _recorded_back(self, way: Way, record: Record) -> Back:
+    def _record_forward(self, looking_on: Any) -> Replay:
+        """With stand-ins, and with what looks at operations."""
         torch = self._torch
-        outputs = [self._outputs[place] for place in sorted(way)]
-        arriving = [torch.empty_like(one) for one in outputs]
 
-        def backward() -> list[Any]:
-            return torch.autograd.grad(  # type: ignore[no-any-return]
+        def forward() -> None:
+            with looking_on:
+                result = self._called(self._stand_ins, self._args, self._kwargs)
+            self._outputs, self._structure = torch.utils._pytree.tree_flatten(result)
+            self._is_one = torch.is_tensor(result)
+
+        torch.clear_autocast_cache()  # what is in it was not computed by what is recorded
+        try:
+            return self._recorder.record(forward)
+        finally:
+            torch.clear_autocast_cache()
+
+    def _called(self, weights: dict[str, Any], args: Any, kwargs: Any) -> Any:
+        return self._torch.func.functional_call(self._model, weights, args, kwargs)
+
+    def _recorded_back(self, way: Way) -> Back:
+        torch = self._torch
+        outputs = [self._outputs[place] for place, _ in sorted(way)]
+        arriving = [_laid_out(torch, self._outputs[place], lay) for place, lay in sorted(way)]
+
+        gradients: Sequence[Any] = ()
+
+        def backward() -> None:
+            nonlocal gradients
+            gradients = torch.autograd.grad(
                 outputs,
                 self._doubles,
                 arriving,
@@ -191,7 +209,7 @@ class Recording:
             )
 
         with self._without_autocast():
-            gradients, replay = record(backward)
+            replay = self._recorder.record(backward)
         if any(one is not None and one.layout is not torch.strided for one in gradients):
             raise RuntimeError("its gradients are sparse")
         return Back(arriving, gradients, replay)
@@ -200,15 +218,19 @@ class Recording:
         """That replays can do all that the call does."""
         doubles = set(map(id, self._doubles))
         buffers = {storage_of(one) for one in self._model.buffers()}
+        own = buffers | {storage_of(one) for one in self._parameters.values()}
+        own |= {storage_of(one) for _, one in self._inputs}
         if reads.written & {storage_of(one) for _, one in self._inputs}:
             raise RuntimeError("its forward changes its inputs")
+        if reads.crosses:
+            raise RuntimeError("its forward copies between the host and its GPU")
         if any(one.device != self._device for one in reads.from_outside):
             raise RuntimeError("its forward reads a tensor that is not on its GPU")
         for one in self._outputs:
             if not self._torch.is_tensor(one):
                 _as_given(one)
-            elif storage_of(one) in buffers:
-                raise RuntimeError("its result is a buffer of its own")
+            elif storage_of(one) in own:
+                raise RuntimeError("its result is an input, a weight or a buffer of its own")
             elif one.requires_grad and not _leaves_behind(one) <= doubles:
                 raise RuntimeError("gradients go to more than its parameters and inputs")
 
@@ -231,12 +253,69 @@ class Recording:
 
     def _why_not_again(self, reads: Any) -> str:
         """Why the model cannot be called again for the same result; empty where it can."""
-        if reads.draws:
-            return "it draws random numbers"
         norms = self._torch.nn.modules.batchnorm._NormBase  # which only note what they have seen
         parts = [part for part in self._model.modules() if not isinstance(part, norms)]
         own = [buffer for part in parts for buffer in part.buffers(recurse=False)]
         return "it changes its buffers" if reads.written & set(map(storage_of, own)) else ""
+
+    def check_against_a_call(self) -> None:
+        """That both ways give what the model itself gives for these inputs and random numbers.
+
+        Kernels that a library launches elsewhere are not recorded, and nothing else tells of them.
+        """
+        torch, recorder = self._torch, self._recorder
+        random_state = recorder.random_state()
+        for _, one in self._inputs:
+            if one.is_floating_point() and one.dim():
+                one.copy_(one.flip(0))  # what was computed while recording is not to be right
+        buffers = [(one, one.detach().clone()) for one in self._model.buffers()]
+        (way, back), *_ = self._backs.items()
+        try:
+            with torch.enable_grad(), self._autocast():
+                result = self._called(self._stand_ins, self._args, self._kwargs)
+            outputs = torch.utils._pytree.tree_leaves(result)
+            ones = [torch.ones_like(outputs[place]) for place, _ in sorted(way)]
+            with self._without_autocast():
+                gradients = torch.autograd.grad(
+                    [outputs[place] for place, _ in sorted(way)],
+                    self._doubles,
+                    ones,
+                    allow_unused=True,
+                )
+            self._put_back(buffers, random_state)
+            given = [one for _, one in self._tensors]
+            self._wipe((*given, *back.gradients))
+            self._forward()
+            called = [one.detach() for one in outputs if torch.is_tensor(one)]
+            if _are_far(torch, given, called):
+                self._replays_differ("its results")
+                return
+            torch._foreach_copy_(list(back.arriving), ones)
+            back.replay()
+            if _are_far(torch, back.gradients, gradients):
+                self._replays_differ("its gradients")
+        finally:
+            torch.clear_autocast_cache()  # of stand-ins, which nobody calls the model with again
+            self._put_back(buffers, random_state)
+
+    def _wipe(self, made: Sequence[Any]) -> None:
+        """Forget what was computed while recording; a gradient may be a weight, which stays."""
+        outside = (*self._model.parameters(), *self._model.buffers(), *self._held)
+        theirs = set(map(storage_of, outside))
+        for one in made:
+            if one is not None and storage_of(one) not in theirs and 0 not in layout_of(one):
+                one.zero_()
+
+    def _put_back(self, buffers: Sequence[tuple[Any, Any]], random_state: Any) -> None:
+        for buffer, value in buffers:
+            buffer.data.copy_(value)
+        self._recorder.set_random_state(random_state)
+
+    def _replays_differ(self, what: str) -> None:
+        """Where random numbers are drawn they may be others, and no call can give them again."""
+        if not self._draws:
+            raise RuntimeError(f"{what} are others when it is replayed")
+        self._why_final = "it draws random numbers"
 
     def play(self, *args: Any, **kwargs: Any) -> Any:
         """The call with these arguments."""
@@ -259,8 +338,10 @@ class Recording:
     def forward(self, context: Any) -> tuple[Any, ...]:
         """Replay forward; copies of what it gives."""
         context.turn = self._stage.enter()
+        context.random_state = self._recorder.random_state() if self._draws else None
         self._forward()
-        results = tuple([one.clone() for _, one in self._tensors])
+        pairs = zip(self._copies, self._tensors, strict=True)
+        results = tuple([copy(one) for copy, (_, one) in pairs])
         if self._constants:
             context.mark_non_differentiable(*(results[i] for i in self._constants))
         return results
@@ -273,16 +354,15 @@ class Recording:
             for (place, _), gradient in zip(self._tensors, arrived, strict=True)
             if gradient is not None
         }
-        back = self._backs.get(frozenset(came))
+        back = self._backs.get(way_of(came))
         if back is None or torch.is_grad_enabled() or not self._stage.is_on(context.turn):
             return self._recomputed(context, came)
         torch._foreach_copy_(back.arriving, [came[place] for place in sorted(came)])
         back.replay()
         context.turn.is_done = True
         gradients = [back.gradients[i] for i in context.led_to]
-        copies = iter(torch._foreach_mul([one for one in gradients if one is not None], 1.0))
         # None and not zero: an optimizer passes by what has no gradient.
-        return [None if one is None else next(copies) for one in gradients]
+        return _all_copied(torch, gradients)
 
     def _recomputed(self, context: Any, came: dict[int, Any]) -> list[Any]:
         """Gradients by a call of the model as it is."""
@@ -317,7 +397,8 @@ class Recording:
             raise _no_way("its inputs were changed in place since")
         views, weights = list[Any](), dict[str, Any]()
         before = [(one, one.clone()) for one in self._model.buffers()]
-        with torch.enable_grad(), self._autocast():
+        drawing = self._random_numbers_of(context.random_state)
+        with torch.enable_grad(), self._autocast(), drawing:
             for place, name in (self._places[i] for i in context.led_to):
                 source = self._parameters[name] if place is None else leaves[place]
                 views.append(source.view_as(source))
@@ -330,6 +411,18 @@ class Recording:
         for buffer, value in before:
             buffer.data.copy_(value)
         return torch.utils._pytree.tree_leaves(result), views
+
+    @contextlib.contextmanager
+    def _random_numbers_of(self, state: Any) -> Iterator[None]:
+        """Draw as then; None where nothing is drawn."""
+        now = self._recorder.random_state() if state is not None else None
+        if state is not None:
+            self._recorder.set_random_state(state)
+        try:
+            yield
+        finally:
+            if state is not None:
+                self._recorder.set_random_state(now)
 
 
 def _no_way(why: str) -> RuntimeError:
@@ -407,12 +500,52 @@ def nodes_behind(node: Any, inner: Sequence[Any] = ()) -> set[Any]:
     return found
 
 
+def _are_far(torch: Any, some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether tensors differ by more than chance, all in all; whole numbers do not count."""
+    pairs = [(a, b) for a, b in zip(some, others, strict=True) if a is not None and b is not None]
+    pairs = [(a, b) for a, b in pairs if a.is_floating_point() or a.is_complex()]
+    norms = [(torch.linalg.vector_norm(a - b), torch.linalg.vector_norm(b)) for a, b in pairs]
+    apart, size = (sum(float(one) ** 2 for one in column) for column in zip(*norms, strict=True))
+    # With what is not finite nothing can be compared; what is not where it should be is far.
+    return math.isfinite(size) and not apart <= FAR**2 * size
+
+
 def _leaves_behind(output: Any, inner: Sequence[Any] = ()) -> set[int]:
     """The ids of the tensors that a gradient of this one leads to, and not by inner ones alone."""
     if output.grad_fn is None:
         return {id(output)}
     nodes = nodes_behind(output.grad_fn, inner)
     return {id(node.variable) for node in nodes if hasattr(node, "variable")}
+
+
+def copier(torch: Any, tensor: Any) -> Callable[[Any], Any]:
+    """Copies that lie in memory as this tensor does: what is computed from them may depend on it.
+
+    `clone` does so, but for slices of others.
+    """
+    if layout_of(tensor.clone()) == layout_of(tensor) or 0 in layout_of(tensor):
+        return torch.clone  # type: ignore[no-any-return]
+    like = functools.partial(torch.empty_strided, tensor.shape, tensor.stride())
+    return lambda one: like(dtype=one.dtype, device=one.device).copy_(one)
+
+
+def _laid_out(torch: Any, result: Any, layout: tuple[int, ...]) -> Any:
+    """Memory for a gradient of a result, with the strides that it comes with."""
+    if 0 in layout:  # one number that stands for many
+        return torch.empty_like(result)
+    left = list(layout)
+    strides = [1 if n == 1 else left.pop(0) for n in result.shape]
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+
+
+def _all_copied(torch: Any, gradients: Sequence[Any]) -> list[Any]:
+    """In few kernels; what is complex one by one, where multiplying by one is not nothing."""
+    real = [one for one in gradients if one is not None and not one.is_complex()]
+    copies = iter(torch._foreach_mul(real, 1.0) if real else ())
+    return [
+        None if one is None else one.clone() if one.is_complex() else next(copies)
+        for one in gradients
+    ]
 
 
 def _double(tensor: Any) -> Any:

@@ -12,7 +12,6 @@ import functools
 from collections.abc import Iterator, Sequence
 from operator import is_
 from typing import Any
-from weakref import WeakSet
 
 from hotlap.levers.common.process import Process
 
@@ -33,7 +32,8 @@ class Settings:
 
     def __init__(self, torch: Any, process: Process) -> None:
         self.n_set = 0
-        self._parts: WeakSet[Any] = WeakSet()
+        # By identity: a module of a user's may compare itself by what it holds, or have no hash.
+        self._parts = torch.utils.weak.WeakIdKeyDictionary()
         for name in ("__setattr__", "__delattr__"):
             self._count(torch.nn.Module, name, process)
 
@@ -50,7 +50,7 @@ class Settings:
 
     def look_at(self, model: Any) -> None:
         """At all of its parts as well."""
-        self._parts.update(model.modules())
+        self._parts.update(dict.fromkeys(model.modules()))
 
 
 class Unchanged:
