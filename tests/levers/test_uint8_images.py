@@ -346,8 +346,7 @@ def test_a_collate_function_of_the_scripts_gets_images_as_well(moves: list[str])
             assert (one["sums"], one["l"]) == (other["sums"], other["l"])
 
 
-@pytest.mark.parametrize("n_workers", [0, 1])
-def test_a_move_is_told_of_and_prefetching_goes_with_it(moves: list[str], n_workers: int) -> None:
+def test_a_move_is_told_of_and_prefetching_goes_with_it(moves: list[str]) -> None:
     process = Process(torch, SimpleNamespace(), lambda **event: None)
     to_meta = SimpleNamespace(
         is_move=lambda tensor, result: result.device != tensor.device,
@@ -356,7 +355,7 @@ def test_a_move_is_told_of_and_prefetching_goes_with_it(moves: list[str], n_work
     )
     device_prefetch.install(torch, process, to_meta)
     dataset = Pictures(normalized)
-    for images, labels in DataLoader(dataset, num_workers=n_workers):
+    for images, labels in DataLoader(dataset, num_workers=1):
         assert images.to("meta", non_blocking=True).shape == (1, 3, HEIGHT, WIDTH)
         assert is_bytes(images)
         labels.to("meta")
