@@ -25,7 +25,8 @@ from graphed_models import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hotlap.levers.common.recording import copier, layout_of, way_of
+from hotlap.levers.common.layouts import copier, layout_of
+from hotlap.levers.common.recording import way_of
 from hotlap.levers.common.unchanged import Settings
 
 N_ROWS, N_WIDE = 40, 48

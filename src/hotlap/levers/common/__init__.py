@@ -12,8 +12,9 @@ own_batches.py, results.py, writes.py, losses.py, blocks.py
               what else a baseline is asked: its batches, its results, the files it writes, its loss
 autocast.py, halves.py, compiled_loss.py, later.py, loaders.py, modules.py, optimizers.py
               what several levers have in common
-graphed.py    a model whose calls are replayed; recording.py one call of it, reads.py what that
-              reads and writes, unchanged.py whether it still holds, cuda_recorder.py the graphs
+graphed.py    a model whose calls are replayed; recording.py one call of it, cuda_recorder.py its
+              graphs, reads.py what it reads and writes, unchanged.py whether it still holds,
+              layouts.py how its tensors lie in memory, given.py what else it gives
 palette.py    images as bytes that become floats when they are looked at
 fp8.py        linear layers in fp8; the reference trainer has them from here, too
 """

@@ -16,14 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hotlap.levers.common.recording import (
-    Recorder,
-    Recording,
-    Stage,
-    Way,
-    layout_of,
-    nodes_behind,
-)
+from hotlap.levers.common.layouts import layout_of
+from hotlap.levers.common.recording import Recorder, Recording, Stage, Way, nodes_behind
 from hotlap.levers.common.unchanged import PLAIN, Settings, Unchanged
 
 N_WATCHED = 3

@@ -17,7 +17,6 @@ differentiated themselves) calls the model again, as it is, with the random numb
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import math
 import weakref
@@ -25,8 +24,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from hotlap.levers.common.given import as_given
+from hotlap.levers.common.layouts import all_copied, copier, laid_out, layout_of
 from hotlap.levers.common.reads import reading_mode, storage_of
-from hotlap.levers.common.unchanged import PLAIN
 
 Replay = Callable[[], None]
 
@@ -59,12 +59,6 @@ for sums whose order is left to chance."""
 def way_of(gradients: Mapping[int, Any]) -> Way:
     """The way of these gradients, by the places of their results."""
     return frozenset((place, layout_of(one)) for place, one in gradients.items())
-
-
-def layout_of(tensor: Any) -> tuple[int, ...]:
-    """Strides, but for those that lead nowhere."""
-    sizes = zip(tensor.shape, tensor.stride(), strict=True)
-    return tuple(stride for n, stride in sizes if n != 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +163,7 @@ class Recording:
         self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
         self._tensors = [(place, one.detach()) for place, one in tensors]
         self._copies = [copier(torch, one) for _, one in self._tensors]
-        self._others = [None if torch.is_tensor(one) else _as_given(one) for one in self._outputs]
+        self._others = [None if torch.is_tensor(one) else as_given(one) for one in self._outputs]
         del self._outputs  # and with it the graph of autograd; the memory of both ways stays
 
     def _record_forward(self, looking_on: Any) -> Replay:
@@ -194,7 +188,7 @@ class Recording:
     def _recorded_back(self, way: Way) -> Back:
         torch = self._torch
         outputs = [self._outputs[place] for place, _ in sorted(way)]
-        arriving = [_laid_out(torch, self._outputs[place], lay) for place, lay in sorted(way)]
+        arriving = [laid_out(torch, self._outputs[place], lay) for place, lay in sorted(way)]
 
         gradients: Sequence[Any] = ()
 
@@ -228,7 +222,7 @@ class Recording:
             raise RuntimeError("its forward reads a tensor that is not on its GPU")
         for one in self._outputs:
             if not self._torch.is_tensor(one):
-                _as_given(one)
+                as_given(one)
             elif storage_of(one) in own:
                 raise RuntimeError("its result is an input, a weight or a buffer of its own")
             elif one.requires_grad and not _leaves_behind(one) <= doubles:
@@ -362,7 +356,7 @@ class Recording:
         context.turn.is_done = True
         gradients = [back.gradients[i] for i in context.led_to]
         # None and not zero: an optimizer passes by what has no gradient.
-        return _all_copied(torch, gradients)
+        return all_copied(torch, gradients)
 
     def _recomputed(self, context: Any, came: dict[int, Any]) -> list[Any]:
         """Gradients by a call of the model as it is."""
@@ -432,39 +426,6 @@ def _no_way(why: str) -> RuntimeError:
     )
 
 
-IMMUTABLE = (enum.Enum, *PLAIN)
-
-
-def _as_given(leaf: Any) -> Any:
-    """A part of the result that is no tensor, as replays give it."""
-    if isinstance(leaf, IMMUTABLE) or type(leaf).__module__ == "torch":  # a dtype, a device
-        return leaf
-    if type(leaf).__name__.endswith("Cache"):
-        return NotReplayed(leaf)
-    raise RuntimeError(f"its result holds a {type(leaf).__name__}, which only Python can make")
-
-
-class NotReplayed:
-    """Stands for a cache of a decoder in the result, which only Python can make.
-
-    Trainings have no use for it; one that has ends with a sentence, and gets nothing out of date.
-    """
-
-    _kind: str
-
-    def __init__(self, original: Any) -> None:
-        self.__dict__["_kind"] = type(original).__name__
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(
-            f"hotlap, lever cuda_graphs: the {self._kind} in the model's result is not replayed; "
-            "run without this lever"
-        )
-
-    __getattr__ = __setattr__ = __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
-    __call__ = __bool__ = __contains__ = _refuse
-
-
 @functools.cache
 def _replayed(torch: Any) -> Any:
     """The function of autograd that replays a recording."""
@@ -516,36 +477,6 @@ def _leaves_behind(output: Any, inner: Sequence[Any] = ()) -> set[int]:
         return {id(output)}
     nodes = nodes_behind(output.grad_fn, inner)
     return {id(node.variable) for node in nodes if hasattr(node, "variable")}
-
-
-def copier(torch: Any, tensor: Any) -> Callable[[Any], Any]:
-    """Copies that lie in memory as this tensor does: what is computed from them may depend on it.
-
-    `clone` does so, but for slices of others.
-    """
-    if layout_of(tensor.clone()) == layout_of(tensor) or 0 in layout_of(tensor):
-        return torch.clone  # type: ignore[no-any-return]
-    like = functools.partial(torch.empty_strided, tensor.shape, tensor.stride())
-    return lambda one: like(dtype=one.dtype, device=one.device).copy_(one)
-
-
-def _laid_out(torch: Any, result: Any, layout: tuple[int, ...]) -> Any:
-    """Memory for a gradient of a result, with the strides that it comes with."""
-    if 0 in layout:  # one number that stands for many
-        return torch.empty_like(result)
-    left = list(layout)
-    strides = [1 if n == 1 else left.pop(0) for n in result.shape]
-    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
-
-
-def _all_copied(torch: Any, gradients: Sequence[Any]) -> list[Any]:
-    """In few kernels; what is complex one by one, where multiplying by one is not nothing."""
-    real = [one for one in gradients if one is not None and not one.is_complex()]
-    copies = iter(torch._foreach_mul(real, 1.0) if real else ())
-    return [
-        None if one is None else one.clone() if one.is_complex() else next(copies)
-        for one in gradients
-    ]
 
 
 def _double(tensor: Any) -> Any:
