@@ -42,13 +42,13 @@ class Fingerprints:
             handle.remove()
 
     def see_input(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep the sum of each tensor that goes into an outermost training call."""
+        """Keep the sum of each tensor that goes into an outermost training call, however deep."""
         is_early = self._n_made < N_INPUTS and module.training
         if not is_early or next(module.parameters(), None) is None:
             return  # a criterion's input is a model's output, and not data
-        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, self._torch.Tensor)]
+        leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
         with self._torch.no_grad():
-            self._inputs += [t.detach().sum(dtype=self._torch.float64) for t in tensors]
+            self._inputs += [_sum(self._torch, one) for one in leaves if _is_dense(self._torch, one)]
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._n_made < N_INPUTS:
@@ -81,6 +81,16 @@ class Fingerprints:
         with self._torch.no_grad():
             squares = [t.detach().float().square().sum(dtype=self._torch.float64) for t in tensors]
             return [float(value) for value in self._torch.stack(squares).sqrt().tolist()]
+
+
+def _is_dense(torch: Any, value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def _sum(torch: Any, tensor: Any) -> Any:
+    plain = tensor.detach().resolve_conj()
+    numbers = torch.view_as_real(plain) if tensor.is_complex() else plain
+    return numbers.sum(dtype=torch.float64)
 
 
 def _floats(values: list[Any]) -> list[float]:
