@@ -105,7 +105,7 @@ def test_they_are_found_where_they_are_made_and_can_be_larger(tmp_path: Path, na
         assert f"torch.{one.facts['function']}(" in lines[one.site.line - 1]
         assert "nn.Parameter" not in lines[one.site.line - 1]
     assert batch_size.applies(workload).yes
-    assert batch_size.values(workload) == ("x2:8", "x4:8", "x8:8")
+    assert batch_size.values(workload)[:3] == ("x2:8", "x4:8", "x8:8")
 
     result, events = run_with(tmp_path / "larger", script, batch_size="x4:8")
     assert result.truth["rows"] == [[32, 32]] * 6
@@ -138,9 +138,9 @@ def test_a_dataloader_goes_first() -> None:
     own = Seen(Site("train.py", 3), {"rows": 8, "function": "randn"})
     loader = Seen(Site("train.py", 5), {"batch_size": 16})
     both = Workload(own_batches=(own,), loaders=(loader,))
-    assert batch_size.values(both) == ("x2", "x4", "x8")
+    assert batch_size.values(both)[:3] == ("x2", "x4", "x8")
     made_elsewhere = Workload(own_batches=(own,), loaders=(Seen(None, {"batch_size": None}),))
-    assert batch_size.values(made_elsewhere) == ("x2:8", "x4:8", "x8:8")
+    assert batch_size.values(made_elsewhere)[:3] == ("x2:8", "x4:8", "x8:8")
 
 
 def test_its_edit_names_each_line(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ for epoch in range(20):
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
 """
-TUNE = "--only fused_optimizer --steps 16 --json 'the ladder.json'"
+TUNE = "--only fused_optimizer --steps 18 --json 'the ladder.json'"
 FIND = ("--tune", "--options", TUNE)
 LONG_S = 250
 

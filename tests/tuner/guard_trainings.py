@@ -1,6 +1,6 @@
 """Trains a small net many times, with and without a lever, and prints what a trial would hold.
 
-    guard_trainings.py calm|wild LEVER_FILE SEEDS LEVER[=VALUE] …
+    guard_trainings.py calm|wild|dropout LEVER_FILE SEEDS LEVER[=VALUE] …
 
 For each seed and lever one line of JSON: losses and fingerprints. In one process, because a
 process a training would take minutes; each training starts from its seed and undoes its lever.
@@ -38,7 +38,7 @@ def data(seed: int, kind: str) -> TensorDataset:
 
 
 def net(kind: str) -> nn.Module:
-    """Two convolutions and a linear layer; or more of them, normalised."""
+    """Two convolutions and a linear layer, with dropout or without; or more of them, normalised."""
     if kind == "wild":
         blocks = [(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in "1234"]
         parts = [part for block in blocks for part in block]
@@ -51,6 +51,7 @@ def net(kind: str) -> nn.Module:
         nn.Conv2d(16, 16, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.Flatten(),
+        nn.Dropout(0.2 if kind == "dropout" else 0.0),
         nn.Linear(16 * 36, 4),
     )
 

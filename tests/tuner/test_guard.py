@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 TRAP_FILE = str(HERE / "traps.py")
 LEVERS = {lever.name: lever for lever in find_levers((TRAP_FILE,))}
 TRAPS = [name for name in LEVERS if "_claims_" in name]
+BEHIND_DROPOUT = [name for name in LEVERS if name.endswith("_behind_dropout")]
 HONEST = ["bf16", "channels_last", "fused_optimizer", "foreach_optimizer", "honest_nothing"]
 N_SEEDS = 20
 
@@ -62,12 +63,22 @@ Trainings = dict[str, list[Trial]]
 @pytest.fixture(scope="module", params=["calm", "wild"])
 def trainings(request: pytest.FixtureRequest) -> Trainings:
     """Real trainings of a small net; in a wild one every difference grows fast."""
-    script = str(HERE / "guard_trainings.py")
-    words = [sys.executable, script, request.param, TRAP_FILE, str(N_SEEDS)]
+    return made(request.param, *HONEST, *TRAPS)
+
+
+@pytest.fixture(scope="module")
+def trainings_with_dropout() -> Trainings:
+    """Of a net with dropout, whose masks the levers draw from elsewhere."""
+    return made("dropout", "honest_masks", *BEHIND_DROPOUT)
+
+
+def made(kind: str, *levers: str) -> Trainings:
+    """Trainings without a lever, with noise, and with each of these."""
+    words = [sys.executable, str(HERE / "guard_trainings.py"), kind, TRAP_FILE, str(N_SEEDS)]
     # Without the limit a bf16 product dies on machines that advertise AMX and cannot do it.
     limit = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     done = subprocess.run(
-        [*words, *HONEST, *TRAPS], capture_output=True, text=True, env={**os.environ, **limit}
+        [*words, *levers], capture_output=True, text=True, env={**os.environ, **limit}
     )
     assert done.returncode == 0, done.stderr
     found: Trainings = {}
@@ -83,7 +94,7 @@ def n_passed(trainings: Trainings, name: str) -> int:
         Reference([a, b], noisy)
         for a, b, noisy in zip(first, again, trainings["_noise"], strict=True)
     ]
-    claim = Claim.of([LEVERS[name]])
+    claim = Claim.of([LEVERS[name]], has_dropout=True)
     return sum(
         judge(reference, one, claim).same
         for reference, one in zip(references, trainings[name], strict=True)
@@ -100,6 +111,23 @@ def test_an_honest_lever_passes_at_least_19_times_of_20(trainings: Trainings, na
     assert n_passed(trainings, name) >= 19
 
 
+@pytest.mark.parametrize("name", BEHIND_DROPOUT)
+def test_a_trap_does_not_hide_behind_other_masks_of_dropout(
+    trainings_with_dropout: Trainings, name: str
+) -> None:
+    assert n_passed(trainings_with_dropout, name) == 0
+
+
+def test_other_masks_of_dropout_pass_at_least_19_times_of_20(
+    trainings_with_dropout: Trainings,
+) -> None:
+    passed = n_passed(trainings_with_dropout, "honest_masks")
+    assert passed >= 19
+    one = trainings_with_dropout["honest_masks"][0]
+    first = trainings_with_dropout[""][0]
+    assert one.losses != first.losses  # else nothing was shown
+
+
 LOSSES = [2.0 * 0.97**i + 0.05 * (i % 3) for i in range(40)]
 NOTHING = Claim("nothing", 0.0, False)
 ROUNDING = Claim("rounding", 1e-3, False)
@@ -111,9 +139,12 @@ def test_the_same_losses_are_the_same_training() -> None:
     assert verdict.text == "bit for bit over 40 steps"
 
 
-def test_few_steps_are_said_to_be_few() -> None:
-    short = trial(LOSSES[:12])
-    assert judge(Reference([short, short]), short, NOTHING).text == "bit for bit over 12 steps only"
+def test_of_fewer_than_30_losses_nothing_is_said() -> None:
+    short, enough = trial(LOSSES[:29]), trial(LOSSES[:30])
+    refused = judge(Reference([short, short]), short, NOTHING)
+    assert not refused.same
+    assert refused.text == "the losses of 29 steps can be compared, 30 are needed"
+    assert judge(Reference([enough, enough]), enough, NOTHING).same
 
 
 def test_a_baseline_that_does_not_repeat_itself_allows_as_much() -> None:
@@ -175,3 +206,54 @@ def test_allowed_maths_has_to_train() -> None:
     base = [trial(LOSSES), trial(LOSSES)]
     assert judge(Reference(base), replace(trial(LOSSES), samples_per_step=64.0), maths).same
     assert not judge(Reference(base), trial([x + i for i, x in enumerate(LOSSES)]), maths).same
+    flat = judge(Reference(base), trial([1.6 + 0.05 * (i % 3) for i in range(40)]), maths)
+    assert flat.text.startswith("the loss falls to 1.646 only")
+    half_as_fast = trial([2.0 * 0.98**i + 0.05 * (i % 3) for i in range(40)])
+    assert judge(Reference(base), half_as_fast, maths).same
+
+
+def test_allowed_maths_that_leaves_parameters_as_they_are_is_told() -> None:
+    updates = [{"fingerprint": i, "gradients": [1.0], "moved": [True, True]} for i in range(3)]
+    stuck = [{**one, "moved": [True, False]} for one in updates]
+    verdict = judge(
+        Reference([trial(LOSSES, updates)] * 2), trial(LOSSES, stuck), Claim("maths", 0.0, False)
+    )
+    assert verdict.same
+    assert verdict.text.endswith("1 of 2 parameters stand still in update 1")
+
+
+@pytest.mark.parametrize(
+    ("moved", "problem"),
+    [
+        ([[True, True], [False, True], [True, True]], ""),
+        ([[True, True], [False, False], [True, True]], "no parameter moves in update 2"),
+        ([[True, False], [True, False], [True, False]], "1 of 2 parameters do not move"),
+    ],
+)
+def test_with_other_random_numbers_every_parameter_still_moves(
+    moved: list[list[bool]], problem: str
+) -> None:
+    def updates(moves: list[list[bool]]) -> list[dict[str, Any]]:
+        return [{"fingerprint": i, "inputs": [1.0], "moved": one} for i, one in enumerate(moves)]
+
+    near = [x * (1 + 1e-3 * (-1) ** i) for i, x in enumerate(LOSSES)]
+    first = trial(LOSSES, updates([[True, True]] * 3))
+    for claim in (Claim("nothing", 0.0, True), Claim("rounding", 1e-3, False, new_dropout=True)):
+        verdict = judge(Reference([first, first]), trial(near, updates(moved)), claim)
+        assert verdict.same == (not problem)
+        assert problem in verdict.text
+
+
+def test_batches_grow_alike_on_every_rank() -> None:
+    first = replace(trial(LOSSES), samples_by_rank=(8.0, 8.0))
+    maths = Claim("maths", 0.0, False)
+    alike = replace(first, samples_per_step=32.0, samples_by_rank=(16.0, 16.0))
+    assert judge(Reference([first, first]), alike, maths).same
+    apart = replace(first, samples_per_step=24.0, samples_by_rank=(8.0, 16.0))
+    told = judge(Reference([first, first]), apart, maths).text
+    assert told == "batches of the ranks are 1 to 2 times as large as before"
+
+
+def test_fingerprints_are_those_of_the_first_rank() -> None:
+    events = [{"fingerprint": 0, "rank": 1, "inputs": [7.0]}, {"fingerprint": 0, "inputs": [3.0]}]
+    assert [one.inputs for one in fingerprints_of(events)] == [(3.0,)]

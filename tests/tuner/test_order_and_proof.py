@@ -261,3 +261,13 @@ def test_what_batches_wait_for_decides_which_of_their_levers_comes_first(
     kept = {"bf16": "autocast", "channels_last": "on"}
     tried = [one for one in order_levers(LEVERS, workload, kept) if one.lever.name not in kept]
     assert tried[0].lever.name == first
+
+
+def test_larger_batches_are_tried_up_to_the_one_that_gains_no_more() -> None:
+    def tried(kept: dict[str, str]) -> list[str]:
+        candidates = order_levers(LEVERS, workload(forward=1.0), kept, ("batch_size",))
+        return [c.value for c in candidates if c.lever.name == "batch_size" and not c.not_tried]
+
+    assert tried({}) == ["x2", "x4", "x8"]
+    assert tried({"batch_size": "x8"}) == ["x16", "x32", "x64"]
+    assert tried({"batch_size": "x4096"}) == []

@@ -165,7 +165,7 @@ def test_the_step_of_the_baseline_is_the_one_its_rate_is_of() -> None:
     *_, head, line, step = render_baseline(two_trials(), Rate(320.0, 300.0, 340.0), "time").split(
         "\n"
     )
-    assert line.split() == ["baseline", "320", "1.00x", "ok"]
+    assert line.split() == ["baseline", "320", "[300,", "340]", "1.00x", "ok"]
     assert step.strip() == "step 50 ms: forward 45%, backward 55%"  # 16 samples
     assert "samples/s" in head
     unknown = [replace(trial, samples_per_step=None) for trial in two_trials()]

@@ -107,11 +107,43 @@ def _lever(name: str, apply: Any, **claims: Any) -> Lever:
     )
 
 
+def other_masks(torch: Any, value: str, process: Any) -> None:
+    """Dropout draws its masks from elsewhere, as other kernels do."""
+    original = torch.nn.functional.dropout
+    generator = torch.Generator().manual_seed(7)
+
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        if not training:
+            return original(input, p, training, inplace)
+        return input * torch.bernoulli(torch.full_like(input, 1 - p), generator=generator) / (1 - p)
+
+    process.replace(torch.nn.functional, "dropout", dropout)
+    process.did("masks are others")
+
+
+def with_other_masks(trap: Any) -> Any:
+    """A trap in a lever that has a reason to draw other masks."""
+
+    def apply(torch: Any, value: str, process: Any) -> None:
+        other_masks(torch, value, process)
+        trap(torch, value, process)
+
+    apply.__doc__ = trap.__doc__
+    return apply
+
+
 TRAPS = (drop_batches, scale_gradients, stale_data, skip_work, freeze_layer)
 ROUNDING = {"changes": "rounding", "bound": 2e-2}
+BEHIND_DROPOUT = {"new_dropout": True, **ROUNDING}
 LEVERS = (
     *(_lever(f"{trap.__name__}_claims_rounding", trap, **ROUNDING) for trap in TRAPS),
     *(_lever(f"{trap.__name__}_claims_nothing", trap, changes="nothing") for trap in TRAPS),
+    *(
+        _lever(f"{trap.__name__}_behind_dropout", with_other_masks(trap), **BEHIND_DROPOUT)
+        for trap in TRAPS
+        if trap is not scale_gradients  # by 1 %, less than what masks do: see docs/tuning.md
+    ),
+    _lever("honest_masks", other_masks, **BEHIND_DROPOUT),
     _lever("honest_rounding", honest, **ROUNDING),
     _lever("honest_nothing", honest, changes="nothing"),
 )

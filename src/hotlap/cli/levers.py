@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
         description="List the levers of `hotlap tune` and `hotlap run`; with names, tell when each "
         "pays, what it costs and which values it takes.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="tell all of these levers")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tell everything about these")
     parser.add_argument(
         "--lever-file", action="append", default=[], metavar="FILE", help="further levers of yours"
     )

@@ -107,7 +107,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--levers", metavar="A,B=VALUE", help="these levers instead of the settings file"
     )
     parser.add_argument(
-        "--settings", type=Path, default=Path("hotlap.toml"), metavar="FILE", help="hotlap.toml"
+        "--settings", type=Path, default=Path("hotlap.toml"), metavar="FILE", help="settings file"
     )
     parser.add_argument(
         "--lever-file", action="append", default=[], metavar="FILE", help="further levers of yours"

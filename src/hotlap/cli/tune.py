@@ -34,6 +34,7 @@ def _tune(arguments: argparse.Namespace) -> int:
     options.check_json_target(arguments.json)
     if arguments.prove and arguments.seeds < 2:
         raise UsageError("--seeds 1 was found; two or more are needed for an interval")
+    _check_steps(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
 
@@ -73,6 +74,18 @@ def _tune(arguments: argparse.Namespace) -> int:
     if ladder.status == "interrupted":
         raise KeyboardInterrupt
     return 0
+
+
+def _check_steps(arguments: argparse.Namespace) -> None:
+    """A sweep compares no losses."""
+    from hotlap.tuner.bench import N_WARMUP
+    from hotlap.tuner.guard import MIN_STEPS
+
+    if arguments.steps and not arguments.sweep and arguments.steps + N_WARMUP < MIN_STEPS:
+        raise UsageError(
+            f"--steps {arguments.steps} was found; the guard compares {MIN_STEPS} losses, for "
+            f"which {MIN_STEPS - N_WARMUP} steps and {N_WARMUP} of warm-up are needed"
+        )
 
 
 def _interrupt(number: int, frame: Any) -> None:
@@ -174,9 +187,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = options.Parser(
         prog="hotlap tune",
         usage="hotlap tune [options] [--] COMMAND …",
-        description="Measure a training command, then try levers one by one in short runs of it: "
-        "kept is what makes it faster by more than the noise and trains the same. Trials run in "
-        "a copy of this folder. Writes hotlap.toml, which `hotlap run` applies.",
+        description="Measure a training command, then try levers one by one in short runs of it. A "
+        "lever is kept only if it makes the step faster by more than the noise and the training "
+        "stays the same. Trials run in a copy of this folder. Writes hotlap.toml, which "
+        "`hotlap run` applies.",
         epilog="The command itself is not changed; at the end the edits are shown that would have "
         "the same effect in its source.",
     )
@@ -188,7 +202,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         help="minutes to take (15)",
     )
     parser.add_argument(
-        "--objective", choices=("time", "memory", "energy"), default="time", help="what to better"
+        "--objective",
+        choices=("time", "memory", "energy"),
+        default="time",
+        help="what to improve (time)",
     )
     parser.add_argument(
         "--memory-limit",
@@ -201,14 +218,17 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         type=_names,
         default=[],
         metavar="A,B",
-        help="levers that change the maths and may be kept all the same, such as batch_size",
+        help="levers that change the maths and may be kept all the same: batch (or batch_size), …",
     )
     parser.add_argument(
         "--only", type=_some_names, default=[], metavar="A,B", help="only these levers"
     )
     parser.add_argument("--skip", type=_names, default=[], metavar="A,B", help="not these levers")
     parser.add_argument(
-        "--steps", type=options.positive, metavar="N", help="measured steps a trial (by time)"
+        "--steps",
+        type=options.positive,
+        metavar="N",
+        help="measured steps in each trial (about 4 s of them, and 32 at least)",
     )
     parser.add_argument(
         "--prove", type=options.positive, metavar="N", help="then train both to N steps and compare"
@@ -220,7 +240,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--sweep", choices=("batch",), help="only record rate, memory and power by batch size"
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("hotlap.toml"), metavar="FILE", help="settings file"
+        "--output",
+        type=Path,
+        default=Path("hotlap.toml"),
+        metavar="FILE",
+        help="settings file to write (hotlap.toml)",
     )
     parser.add_argument(
         "--lever-file", action="append", default=[], metavar="FILE", help="further levers of yours"

@@ -26,7 +26,7 @@ from hotlap.levers.common.own_batches import ask_for_rows, is_users_own, rows_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
 
-FACTORS = (2, 4, 8)
+FACTORS = tuple(2**doubling for doubling in range(1, 13))
 VALUE = re.compile(r"x([0-9]+)(?::([0-9]+))?")
 LINEAR = {"SGD", "ASGD"}
 SQUARE_ROOT = {"Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "SparseAdam"}

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from hotlap.levers.common.edits import Edit
+from hotlap.levers.common.edits import Edit, advise
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import edit_loaders, saved_of_copies
@@ -90,9 +90,11 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """`pin_memory` of each loader; that copies wait is told by the card."""
+    """`pin_memory` of each loader; copies that do not wait are for a person to write."""
     loaders = tuple(one for one in workload.loaders if not one.facts.get("pin_memory"))
-    return edit_loaders(loaders, pin_memory="True")
+    site = workload.models[0].site if workload.models else None
+    copies = advise(site, "what this line gets is copied by .to(device, non_blocking=True)")
+    return (*edit_loaders(loaders, pin_memory="True"), copies)
 
 
 LEVER = Lever(

@@ -38,13 +38,15 @@ RungState = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Of one of the first updates: norms and sums, one number a tensor."""
+    """Of one of the first updates, tensor by tensor."""
 
     update: int
     inputs: tuple[float, ...]
     """Sum of each tensor that went into the model since the update before."""
     gradients: tuple[float, ...]
-    parameters: tuple[float, ...]
+    """Norms."""
+    moved: tuple[bool, ...]
+    """Whether each parameter is another one after the update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Trial:
     """By lever: why it could not be applied."""
     run: str
     """The folder of its Run, empty where there is none."""
+    samples_by_rank: tuple[float, ...] = ()
+    """`samples_per_step` of each rank; empty where they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,12 @@ def render_baseline(trials: Sequence[Trial], rate: Rate, objective: str) -> str:
         "memory",
         "J/sample" if energy is not None else None,
         "state",
-        "loss",
+        "loss, or why not",
     )
     line = _row(
         "baseline",
         quantity(rate.samples_per_s),
-        "",
+        _interval(rate.low, rate.high),
         "1.00x",
         _gib(rate.memory_bytes),
         _number(energy) if energy is not None else None,
@@ -52,8 +52,8 @@ def render_baseline(trials: Sequence[Trial], rate: Rate, objective: str) -> str:
     shares = [f"{name} {share:.0%}" for name, share in _shares(trials).items() if share >= 0.01]
     return "\n".join(
         [
-            f"\n  ratio: times {OBJECTIVES[objective].better} than the baseline as it was measured "
-            "last; %: against the best so far",
+            f"\n  ratio: times {OBJECTIVES[objective].better} than the baseline as measured last; "
+            "%: gain over the best so far",
             head,
             line.rstrip(),
             f"  {'':28} step {step}: {', '.join(shares) or 'its phases are unknown'}",
@@ -76,12 +76,11 @@ def render_rung(rung: Rung, width: int | None = None, *, has_energy: bool = True
     """
     name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
     state = "kept" if rung.kept else ("not kept" if rung.state == "ok" else rung.state)
-    interval = f"[{_short(rung.low)}, {_short(rung.high)}]" if rung.low and rung.high else ""
     text = rung.loss_verdict if rung.kept and rung.samples_per_s else rung.reason
     figures = _row(
         ("+ " if rung.kept else "  ") + name,
         quantity(rung.samples_per_s) if rung.samples_per_s else "",
-        interval,
+        _interval(rung.low, rung.high),
         f"{rung.ratio:.2f}x" if rung.ratio else "",
         _gib(rung.memory_bytes),
         _number(rung.energy_per_sample_j) if has_energy else None,
@@ -109,6 +108,10 @@ def _row(
     return f"  {figures}  {state:<9} {text}"
 
 
+def _interval(low: float | None, high: float | None) -> str:
+    return f"[{_short(low)}, {_short(high)}]" if low and high else ""
+
+
 def _short(value: float) -> str:
     """A bound in six characters, so that two of them fit their column."""
     if value >= 1e7:
@@ -134,7 +137,7 @@ def render_ladder(ladder: Ladder, output: str) -> str:
             name = f"{rung.lever}={rung.value}" if rung.value else rung.lever
             state = "" if rung.state == "ok" else f"{rung.state}: "
             lines.append(f"    {name:<28} {state}{rung.reason}")
-            if rung.state in ("crashed", "oom", "hung"):
+            if rung.state in ("crashed", "oom", "hung", "diverged"):
                 lines += [f"      | {line}" for line in rung.last_lines[-3:]]
     untried = _without_time(ladder.rungs)
     if untried:
@@ -225,7 +228,7 @@ def _figure(measured: Rate, ladder: Ladder) -> str:
 
 def _contribution(rung: Rung) -> str:
     if rung.contribution is None:
-        return f"not measured; when it was kept {rung.reason}"
+        return f"not measured ({rung.reason})"
     interval = ""
     if rung.contribution_low and rung.contribution_high:
         interval = f" [{rung.contribution_low:.2f}, {rung.contribution_high:.2f}]"

@@ -112,9 +112,10 @@ class Bench:
         return durations[len(durations) // 2] if durations else 0.0
 
     def patience_s(self) -> float:
-        """When a trial is taken for hung: compilers may take minutes."""
+        """When a trial is taken for hung: compilers may take minutes, but not all of the budget."""
         base = self.trials.get((), [])
-        return max(180.0, 10 * base[0].total_s) if base else self.budget_s
+        least_s = min(180.0, self.budget_s / 2)
+        return max(least_s, 10 * base[0].total_s) if base else self.budget_s
 
     def time_limit(self, settings: Settings) -> float:
         """No more than is left; of new settings, less what it takes to prove the best without."""

@@ -7,11 +7,14 @@ levers claim can be checked:
     rounding     the model gets the same inputs; gradients of the first update have the same size;
                  every parameter moves that moved before; losses lie no further off than the
                  levers' bounds and than rounding drives this training apart
-    randomness   elsewhere drawn: the curves are the same but for chance
+    randomness   elsewhere drawn: the curves are the same but for chance, every parameter moves
+                 that moved before, no update is left out; where only masks of dropout are others,
+                 the model gets the same inputs
 
 How far rounding drives a training apart is measured on the training itself: its baseline is run
 once more with noise of the size of rounding on weights and gradients (`levers/common/noise.py`).
-A changed number of steps or of samples a step is never the same training.
+A changed number of steps or of samples a step is never the same training, and of fewer than 30
+losses nothing is said.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median, stdev
 
 from hotlap.levers.common.lever import Lever
@@ -41,6 +45,10 @@ N_ERRORS = 4.0
 """How many standard errors apart two curves may lie."""
 CORRELATED_STEPS = 5
 """Deviations of neighbouring steps are alike: so many of them tell as much as one."""
+RISE = 0.1
+"""Of the loss, above which another maths does not train."""
+LEAST_FALL = 0.5
+"""Of the way that the baseline's loss falls: another maths has to come so far at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class Claim:
     changes: str
     bound: float
     new_randomness: bool
+    new_dropout: bool = False
+    """Masks of dropout are others, and nothing else that is drawn."""
 
     @staticmethod
     def of(levers: Sequence[Lever], has_dropout: bool = False) -> Claim:
@@ -57,10 +67,19 @@ class Claim:
         kinds = {lever.changes for lever in levers}
         changes = next((kind for kind in ("maths", "rounding") if kind in kinds), "nothing")
         bound = sum(lever.bound for lever in levers)
-        is_redrawn = any(
-            lever.new_randomness or (has_dropout and lever.new_dropout) for lever in levers
-        )
-        return Claim(changes, bound, is_redrawn)
+        new_randomness = any(lever.new_randomness for lever in levers)
+        new_dropout = has_dropout and any(lever.new_dropout for lever in levers)
+        return Claim(changes, bound, new_randomness, new_dropout and not new_randomness)
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether single losses tell nothing, because random numbers are others."""
+        return self.new_randomness or self.new_dropout
+
+    @property
+    def needs_noise(self) -> bool:
+        """Whether it is judged by what noise does: to losses, or to inputs that a model makes."""
+        return self.new_dropout or (self.changes == "rounding" and not self.new_randomness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +115,7 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     first = reference.baselines[0]
     is_other_batch = claim.changes == "maths" and not _same_samples(first, trial)
     problem = _other_samples(first, trial) if is_other_batch else _other_steps(first, trial)
+    problem = problem or _other_shares(first, trial)
     if problem:
         return Verdict(False, problem)
     if claim.changes == "maths":
@@ -106,16 +126,18 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
             f"{trial.samples_per_step:g} samples a step instead of {first.samples_per_step:g}",
         )
     pairs = _pairs(first.losses, trial.losses)
-    if not pairs:
-        return Verdict(False, "no loss to compare")
-    known = n_of(len(pairs), "step") + ("" if len(pairs) >= MIN_STEPS else " only")
+    known = n_of(len(pairs), "step")
+    if len(pairs) < MIN_STEPS:
+        return Verdict(False, f"the losses of {known} can be compared, {MIN_STEPS} are needed")
     exact = _judge_exact(pairs, reference.own_deviation, known)
-    if exact.same or (claim.changes == "nothing" and not claim.new_randomness):
+    if exact.same or (claim.changes == "nothing" and not claim.draws_anew):
         return exact
-    if claim.new_randomness:
+    problem = _first_updates(reference, trial, claim)
+    if problem:
+        return Verdict(False, problem)
+    if claim.draws_anew:
         return _judge_curves(pairs, claim.bound, [], known)
-    problem = _first_updates(reference, trial, claim.bound)
-    return Verdict(False, problem) if problem else _judge_rounding(reference, pairs, claim, known)
+    return _judge_rounding(reference, pairs, claim, known)
 
 
 def _other_steps(first: Trial, trial: Trial) -> str:
@@ -133,6 +155,15 @@ def _other_samples(first: Trial, trial: Trial) -> str:
     if math.isclose(before, after, rel_tol=LAST_BATCHES):
         return ""
     return f"{after:,.0f} samples instead of {before:,.0f}"
+
+
+def _other_shares(first: Trial, trial: Trial) -> str:
+    """Whether some ranks have larger batches than before and others have not."""
+    both = zip(first.samples_by_rank, trial.samples_by_rank, strict=False)
+    growth = [after / before for before, after in both if before]
+    if not growth or math.isclose(min(growth), max(growth), rel_tol=LAST_BATCHES):
+        return ""
+    return f"batches of the ranks are {min(growth):g} to {max(growth):g} times as large as before"
 
 
 # Losses ---------------------------------------------------------------------------------------
@@ -192,9 +223,7 @@ def _judge_curves(
     """Whether two curves are one but for chance: the mean of their differences."""
     deviations = _deviations(pairs)
     mean = fmean(deviations)
-    n_told = max(len(deviations) / CORRELATED_STEPS, 1.0)
-    spreads = [stdev(values) for values in (deviations, noise) if len(values) > 1]
-    allowed = bound + N_ERRORS * max(spreads, default=0.0) / math.sqrt(n_told)
+    allowed = bound + N_ERRORS * max(_chance(deviations), _chance(noise))
     worst = max(map(abs, deviations))
     if abs(mean) <= allowed:
         return Verdict(True, f"same curve over {known} (mean {mean:+.1e}, at most {worst:.1e})")
@@ -203,22 +232,44 @@ def _judge_curves(
     )
 
 
+def _chance(deviations: Sequence[float]) -> float:
+    """Standard error of the mean of deviations."""
+    n_told = max(len(deviations) / CORRELATED_STEPS, 1.0)
+    return stdev(deviations) / math.sqrt(n_told) if len(deviations) > 1 else 0.0
+
+
 def _judge_maths(first: Trial, trial: Trial) -> Verdict:
     """The maths was changed, and allowed: it must train, and not worse by far."""
     before = [x for x in first.losses if x is not None]
     after = [x for x in trial.losses if x is not None]
     if not before or not after:
         return Verdict(False, "no loss to compare")
-    n = max(1, min(len(before), len(after)) // 3)
-    if fmean(after[-n:]) > fmean(before[:n]) + abs(fmean(before[:n])) * 0.1:
-        return Verdict(False, f"the loss rises to {fmean(after[-n:]):.4g}")
-    return Verdict(True, f"other maths, allowed: loss {fmean(after[-n:]):.4g} at the end")
+    n_steps = min(len(before), len(after))
+    n = max(1, n_steps // 3)
+    thirds = before[:n], before[n_steps - n : n_steps], after[-n:]
+    start, end, last = map(fmean, thirds)
+    if last > start + RISE * abs(start):
+        return Verdict(False, f"the loss rises to {last:.4g}")
+    chance = N_ERRORS * max(map(_wobble, thirds))
+    if start - end > chance and last > start - LEAST_FALL * (start - end) + chance:
+        return Verdict(
+            False, f"the loss falls to {last:.4g} only, where it fell from {start:.4g} to {end:.4g}"
+        )
+    still = _compare_movement(first.fingerprints, trial.fingerprints)
+    told = f"other maths, allowed: loss {last:.4g} at the end"
+    return Verdict(True, f"{told}; {still}" if still else told)
+
+
+def _wobble(losses: Sequence[float]) -> float:
+    """Standard error of the mean of losses that fall: from one to the next, which hardly shows."""
+    steps = [b - a for a, b in pairwise(losses)]
+    return stdev(steps) / math.sqrt(2 * len(losses)) if len(steps) > 1 else 0.0
 
 
 # The first updates ----------------------------------------------------------------------------
 
 
-def _first_updates(reference: Reference, trial: Trial, bound: float) -> str:
+def _first_updates(reference: Reference, trial: Trial, claim: Claim) -> str:
     """What differs in inputs, gradients and movement beyond rounding; empty where nothing does.
 
     Losses that agree are not enough: one layer may stand still for long without showing, and in a
@@ -228,10 +279,12 @@ def _first_updates(reference: Reference, trial: Trial, bound: float) -> str:
     if not before or not after:
         return ""
     noisy = reference.noisy.fingerprints if reference.noisy is not None else ()
-    problem = _compare_inputs(before, after, noisy)
+    problem = "" if claim.new_randomness else _compare_inputs(before, after, noisy)
     if problem:
         return problem
-    allowed = min(bound, MAX_GRADIENT_BOUND)
+    if claim.draws_anew:  # single gradients are others, and an expert may get no sample in a step
+        return _compare_standstill(before, after)
+    allowed = min(claim.bound, MAX_GRADIENT_BOUND)
     problem = _compare_gradients(before[0].gradients, after[0].gradients, allowed)
     return problem or _compare_movement(before, after)
 
@@ -273,10 +326,24 @@ def _compare_gradients(before: Sequence[float], after: Sequence[float], allowed:
 
 def _compare_movement(before: Sequence[Fingerprint], after: Sequence[Fingerprint]) -> str:
     """Whether a parameter stands still in an update that moved it in the baseline."""
-    for i in range(1, min(len(before), len(after))):
-        was = list(zip(before[i - 1].parameters, before[i].parameters, strict=False))
-        now = list(zip(after[i - 1].parameters, after[i].parameters, strict=False))
-        n = sum(a != b and c == d for (a, b), (c, d) in zip(was, now, strict=False))
+    for i, (was, now) in enumerate(zip(before, after, strict=False), 1):
+        n = sum(a and not b for a, b in zip(was.moved, now.moved, strict=False))
         if n:
-            return f"{n} of {len(was)} parameters stand still in update {i + 1}"
+            return f"{n} of {len(was.moved)} parameters stand still in update {i}"
     return ""
+
+
+def _compare_standstill(before: Sequence[Fingerprint], after: Sequence[Fingerprint]) -> str:
+    """Whether a parameter never moves that moved in the baseline, or none moves in an update."""
+    for i, (was, now) in enumerate(zip(before, after, strict=False), 1):
+        if any(was.moved) and now.moved and not any(now.moved):
+            return f"no parameter moves in update {i}"
+    ever = [[any(moves) for moves in zip(*_moves(side), strict=False)] for side in (before, after)]
+    n = sum(a and not b for a, b in zip(*ever, strict=False))
+    return f"{n} of {len(ever[0])} parameters do not move" if n else ""
+
+
+def _moves(fingerprints: Sequence[Fingerprint]) -> list[tuple[bool, ...]]:
+    """Of all updates of the optimizer that makes the first one."""
+    known = [one.moved for one in fingerprints if one.moved]
+    return [moved for moved in known if len(moved) == len(known[0])]

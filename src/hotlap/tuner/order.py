@@ -23,6 +23,9 @@ PROMISING = 0.1
 """A lever that may save this share of the step is not given up because the machine is noisy."""
 NEXT_VALUE = 0.5
 """What a lever's next value promises, of what the one before it does."""
+N_AHEAD = 3
+"""Values that go on: how many behind the last that gained are tried, in case noise has hidden one.
+"""
 ANOTHER_VALUE = 0.25
 """The same for all values where one is kept, whose place it would take and whose gain is there."""
 
@@ -68,7 +71,7 @@ def order_levers(
         promise = _promise(lever, workload, objective)
         if lever.name in kept and not lever.values_go_on:
             promise *= ANOTHER_VALUE
-        first, *further = lever.values(workload)
+        first, *further = _values(lever, workload, kept)
         firsts[lever.name] = Candidate(lever, first, promise=promise)
         for i, value in enumerate(further, start=1):
             others.append(Candidate(lever, value, promise=promise * NEXT_VALUE**i))
@@ -123,4 +126,13 @@ def _why_not(
     better = [name for name in lever.needless_with if name in kept]
     if better:
         return f"{better[0]} leaves nothing for it to do"
-    return "" if lever.values(workload) else "no value of it is worth a trial here"
+    return "" if _values(lever, workload, kept) else "no value of it is worth a trial here"
+
+
+def _values(lever: Lever, workload: Workload, kept: Mapping[str, str]) -> tuple[str, ...]:
+    """All of them; of those that go on and on, some behind the one that is kept."""
+    values = lever.values(workload)
+    if not lever.values_go_on:
+        return values
+    n_behind = values.index(kept[lever.name]) + 1 if kept.get(lever.name) in values else 0
+    return values[n_behind : n_behind + N_AHEAD]

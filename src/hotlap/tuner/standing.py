@@ -130,7 +130,7 @@ class Standing:
             reason = f"{lever.name} needs it" if is_needed else f"together with {lever.name}"
             needed = untried(self.levers[name], settings[name], "ok", reason)
             self.add(replace(needed, kept=True))
-        draws_anew = self.claim(settings).new_randomness
+        draws_anew = self.claim(settings).draws_anew
         self.best = settings
         self.on_kept(self.best)
         if draws_anew:

@@ -36,6 +36,7 @@ from hotlap.levers.common.workload import (
 from hotlap.records.ladder import Fingerprint, State, Trial
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import Run
+from hotlap.tuner import guard
 from hotlap.tuner.given_input import MISSING, is_missed, trial_input
 from hotlap.wording import n_of
 
@@ -208,6 +209,7 @@ def _trial(
         step = next(i for i, x in enumerate(losses, 1) if x is not None and not math.isfinite(x))
         state, reason = "diverged", f"the loss of step {step} is {losses[step - 1]}"
     rate = (run.samples_per_s or run.steps_per_s) if run else None
+    samples = _samples_by_rank(run)
     return Trial(
         levers=dict(request.levers),
         seed=request.seed,
@@ -219,7 +221,7 @@ def _trial(
         is_cut=run is not None and run.status == "cut",
         step_s=tuple(measured_steps(run, ranks)) if run and run.step_s else (),
         samples_per_s=rate,
-        samples_per_step=_samples_per_step(run),
+        samples_per_step=sum(samples) if samples else None,
         phases_s=phases_of(run),
         waits_for_host=waits_for_host(ranks),
         losses=losses,
@@ -233,6 +235,7 @@ def _trial(
         done={name: tuple(what) for name, what in events.done.items()},
         failed=events.failed,
         run=str(folder) if folder else "",
+        samples_by_rank=samples,
     )
 
 
@@ -258,8 +261,8 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
     if run.status in ("ok", "cut"):
         if not n_steps:
             return "crashed", "it ended without a training step"
-        if run.step_s is None or (run.status == "ok" and run.steps.measured < LEAST_MEASURED):
-            needed = request.n_warmup + LEAST_MEASURED
+        needed = max(request.n_warmup + LEAST_MEASURED, guard.MIN_STEPS)
+        if run.step_s is None or (run.status == "ok" and n_steps < needed):
             few = f"too few to be measured (at least {needed} are needed)"
             return "crashed", f"it ends after {n_of(n_steps, 'step')}, {few}"
         return "ok", ""
@@ -287,24 +290,23 @@ def _losses(ranks: Sequence[RankRecord]) -> tuple[float | None, ...]:
     return ranks[0].steps.loss if ranks else ()
 
 
-def _samples_per_step(run: Run | None) -> float | None:
-    """Of all ranks, counted: rates of ranks that wait for one another differ by noise."""
-    samples = [rank.samples for rank in run.ranks] if run and run.steps.measured else []
-    known = [n for n in samples if n is not None]
-    if run is None or not known or len(known) < len(samples):
-        return None
-    return sum(known) / run.steps.measured
+def _samples_by_rank(run: Run | None) -> tuple[float, ...]:
+    """Of a step, counted: rates of ranks that wait for one another differ by noise."""
+    if run is None or not run.steps.measured:
+        return ()
+    known = [rank.samples / run.steps.measured for rank in run.ranks if rank.samples is not None]
+    return tuple(known) if len(known) == len(run.ranks) else ()
 
 
 def fingerprints_of(events: Sequence[Mapping[str, Any]]) -> tuple[Fingerprint, ...]:
-    """Of one process: several ranks report the same, since their gradients are averaged."""
-    merged: dict[int, dict[str, tuple[float, ...]]] = {}
-    for event in events:
+    """Of the first rank: each has batches of its own."""
+    merged: dict[int, dict[str, tuple[Any, ...]]] = {}
+    for event in sorted(events, key=lambda event: event.get("rank", 0)):
         entry = merged.setdefault(event["fingerprint"], {})
-        for key in ("inputs", "gradients", "parameters"):
+        for key in ("inputs", "gradients", "moved"):
             if key in event:
                 entry.setdefault(key, tuple(event[key]))
     return tuple(
-        Fingerprint(update, *(entry.get(k, ()) for k in ("inputs", "gradients", "parameters")))
+        Fingerprint(update, *(entry.get(k, ()) for k in ("inputs", "gradients", "moved")))
         for update, entry in sorted(merged.items())
     )

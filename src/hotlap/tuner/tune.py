@@ -384,7 +384,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 def _is_whole(edits: Sequence[Edit]) -> bool:
     """Whether all edits of a lever can be made in the source: half of them may do harm."""
-    return all(edit.kind == "environment" or can_apply(edit) for edit in edits)
+    return all(edit.kind in ("environment", "advised") or can_apply(edit) for edit in edits)
 
 
 def _at_home(workload: Workload, scratch: Scratch | None) -> Workload:

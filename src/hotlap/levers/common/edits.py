@@ -22,7 +22,9 @@ from hotlap.levers.common.rewrite import block, import_line, named, rewritten, w
 from hotlap.levers.common.source import Source, first_line, parse, split_lines
 from hotlap.levers.common.workload import Site
 
-Kind = Literal["arguments", "before", "import", "call", "block", "told", "environment"]
+Kind = Literal["arguments", "before", "import", "call", "block", "told", "advised", "environment"]
+IN_WORDS = ("told", "advised", "environment")
+"""Kinds that are not made in the text of a file."""
 Read = Callable[[str], str]
 """Gives the text of a file."""
 
@@ -77,6 +79,11 @@ def tell(site: Site | None, text: str) -> Edit:
     return Edit("told", site, text)
 
 
+def advise(site: Site | None, text: str) -> Edit:
+    """As `tell`, for what makes the other edits of a lever worth more: they stand without it."""
+    return Edit("advised", site, text)
+
+
 def set_environment(**variables: str) -> Edit:
     """Start the command with these variables."""
     return Edit("environment", None, "", tuple(variables.items()))
@@ -93,7 +100,7 @@ def apply_edits(edits: Iterable[Edit], read: Read = read_source) -> dict[str, st
     """The new source of every file that is changed; edits that do not fit are left out."""
     by_file: dict[str, list[Edit]] = {}
     for edit in dict.fromkeys(edits):
-        if edit.site is not None and edit.kind not in ("environment", "told"):
+        if edit.site is not None and edit.kind not in IN_WORDS:
             by_file.setdefault(edit.site.file, []).append(edit)
     sources = {file: _source(file, read) for file in by_file}
     return {
@@ -105,7 +112,7 @@ def apply_edits(edits: Iterable[Edit], read: Read = read_source) -> dict[str, st
 
 def can_apply(edit: Edit, read: Read = read_source) -> bool:
     """Whether `apply_edits` can make this change: one of the environment is made elsewhere."""
-    if edit.site is None or edit.kind in ("environment", "told"):
+    if edit.site is None or edit.kind in IN_WORDS:
         return False
     source = _source(edit.site.file, read)
     return source is not None and rewritten(source, [edit]) is not None
@@ -136,7 +143,7 @@ def describe(edit: Edit, read: Read = read_source) -> str:
 def _in_general(edit: Edit) -> str:
     """An edit whose place is not known: what to write, and where."""
     text = _one_line(edit.text)
-    if edit.kind == "told":
+    if edit.kind in ("told", "advised"):
         return text  # it says itself where it goes
     if edit.kind == "arguments":
         is_made = edit.text[0].isupper()

@@ -1,4 +1,4 @@
-"""What the guard compares of the first steps: inputs, gradients, parameters.
+"""What the guard compares of the first steps: inputs, gradients, and which parameters move.
 
 In the first update the weights and the batch are the baseline's own, so that a gradient can differ
 only by rounding; and however far two trainings drift apart later, they see the same batches, and a
@@ -7,7 +7,7 @@ parameter that moves in one moves in the other. Taken in the first steps, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,8 @@ class Fingerprints:
         self._n_made = 0
         self._inputs: list[Any] = []
         self._sums: dict[int, list[Any]] = {}
+        self._parameters: list[float] = []
+        """Norms before the update that is being made."""
         self._handles = (
             optimizer_module.register_optimizer_step_pre_hook(self._before),
             optimizer_module.register_optimizer_step_post_hook(self._after),
@@ -46,31 +48,39 @@ class Fingerprints:
         is_early = self._n_made < N_INPUTS and module.training
         if not is_early or next(module.parameters(), None) is None:
             return  # a criterion's input is a model's output, and not data
-        leaves = self._torch.utils._pytree.tree_leaves((args, kwargs))
-        with self._torch.no_grad():
-            self._inputs += [_sum(self._torch, one) for one in leaves if _is_dense(self._torch, one)]
+        torch = self._torch
+        leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+        with torch.no_grad():
+            self._inputs += [_sum(torch, one) for one in leaves if _is_dense(torch, one)]
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._n_made < N_INPUTS:
             self._sums[self._n_made], self._inputs = self._inputs, []
         if self._n_made < N_UPDATES:
-            gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
+            parameters = parameters_of(optimizer)
+            gradients = [p.grad for p in parameters if p.grad is not None]
             self._try(self._n_made, "gradients", lambda: self._norms(gradients))
+            self._parameters = self._norms(parameters)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._n_made >= N_INPUTS:
             return
         if self._n_made < N_UPDATES:
-            self._try(self._n_made, "parameters", lambda: self._norms(parameters_of(optimizer)))
+            self._try(self._n_made, "moved", lambda: self._moved(parameters_of(optimizer)))
         self._n_made += 1
         if self._n_made in (N_UPDATES, N_INPUTS):
             sums, self._sums = self._sums, {}
             for update, values in sums.items():
                 self._try(update, "inputs", partial(_floats, values))
 
-    def _try(self, update: int, what: str, take: Callable[[], list[float]]) -> None:
+    def _moved(self, parameters: list[Any]) -> list[bool]:
+        """Whether each of them is another one than before the update."""
+        both = zip(self._parameters, self._norms(parameters), strict=True)
+        return [before != after for before, after in both]
+
+    def _try(self, update: int, what: str, take: Callable[[], Sequence[float]]) -> None:
         try:
-            self._report(fingerprint=update, **{what: take()})
+            self._report(fingerprint=update, rank=_rank(self._torch), **{what: take()})
         except Exception as error:  # a tensor of a kind that has no norm is no reason to stop
             self._report(fingerprint=update, unknown=f"{type(error).__name__}: {error}")
 
@@ -81,6 +91,13 @@ class Fingerprints:
         with self._torch.no_grad():
             squares = [t.detach().float().square().sum(dtype=self._torch.float64) for t in tensors]
             return [float(value) for value in self._torch.stack(squares).sqrt().tolist()]
+
+
+def _rank(torch: Any) -> int:
+    """0 where there is but one."""
+    distributed = torch.distributed
+    is_one_of_many = distributed.is_available() and distributed.is_initialized()
+    return int(distributed.get_rank()) if is_one_of_many else 0
 
 
 def _is_dense(torch: Any, value: Any) -> bool:

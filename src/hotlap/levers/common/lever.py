@@ -105,6 +105,8 @@ class Lever:
     cost: Callable[[str], float] = lambda value: 1.0
     """How many times longer than a usual trial one with this value takes: compilers need time."""
     values_go_on: bool = False
-    """Whether a further value may gain as much again as the one before it: a larger batch."""
+    """Whether a further value may gain as much again as the one before it: a larger batch. Values
+    are then tried up to the one that gains no more, and kept after two trials that went well.
+    """
     saves_memory: bool = False
     """Worth a trial for memory's sake, although it makes the step no faster."""
