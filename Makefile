@@ -39,7 +39,7 @@ test-gpu: ## run the tests that need a GPU (GPU_PYTHON=... for another Python)
 	PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m pytest tests/gpu
 
 bench: ## list the benchmark scripts
-	@printf '%s\n' $(or $(sort $(wildcard benchmarks/*.py)),'no benchmark scripts yet')
+	@printf '%s\n' $(or $(sort $(wildcard benchmarks/*.py benchmarks/*/*.py)),'no benchmark scripts yet')
 
 clean: ## remove builds and caches; .venv and the runs in .hotlap stay
 	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
