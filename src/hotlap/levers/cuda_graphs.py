@@ -18,6 +18,7 @@ within the model and from outside, they are added up in another order.
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if why_not:
             process.failed(why_not)
             return
+        gc.collect()  # a model that the script let go of holds itself, its graphs and their memory
         recorder = CudaRecorder(torch, next(module.parameters()).device)
         module._compiled_call_impl = GraphedModel(torch, module, settings, recorder, say)
         process.on_undo(functools.partial(_put_back, weakref.ref(module)))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hotlap.levers.common.layouts import layout_of
+from hotlap.levers.common.layouts import NO_STRIDES, layout_of
 from hotlap.levers.common.recording import Recorder, Recording, Stage, Way, nodes_behind
 from hotlap.levers.common.unchanged import PLAIN, Settings, Unchanged
 
@@ -98,14 +98,16 @@ class GraphedModel:
         self._oddity = ""
         self._gave_up = False
         self._stage = Stage()
+        self._device = next(model.parameters()).device
         self._look()
 
     def _look(self) -> None:
         """At the model as it is now."""
         self._parameters = dict(self._model.named_parameters())
-        self._device = next(iter(self._parameters.values())).device
         self._unchanged = Unchanged(self._torch, self._model, self._settings)
         self._is_training = self._model.training
+        if next(iter(self._parameters.values())).device != self._device:
+            self._give_up("it is on another device now")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The model's call."""
@@ -284,19 +286,30 @@ class GraphedModel:
         torch = self._torch
         if gradient is None:
             return
-        task = torch._C._current_graph_task_id()
-        if task not in watched.by_task:
-            look = functools.partial(self._look_again, watched, self._unchanged.contents())
-            torch.autograd.Variable._execution_engine.queue_callback(look)
-        watched.by_task.setdefault(task, set()).add((place, layout_of(gradient)))
-        if torch.is_grad_enabled():
+        try:
+            task = torch._C._current_graph_task_id()
+            if task not in watched.by_task:
+                look = functools.partial(self._look_again, watched, self._unchanged.contents())
+                torch.autograd.Variable._execution_engine.queue_callback(look)
+            watched.by_task.setdefault(task, set()).add((place, layout_of(gradient)))
+        except Exception as error:  # of ours: the backward goes on
+            watched.oddity = f"{type(error).__name__}: {error}"
+            return
+        if layout_of(gradient) == NO_STRIDES:
+            watched.oddity = "gradients of its result are sparse"
+        elif torch.is_grad_enabled():
             watched.oddity = "its gradients are differentiated themselves"
         elif torch.is_autocast_enabled(self._device.type):
             watched.oddity = "its backward is in autocast"
 
     def _look_again(self, watched: Watched, before: list[Any]) -> None:
         """At the end of a backward."""
-        if self._unchanged.contents() != before:
+        try:
+            is_same = self._unchanged.contents() == before
+        except Exception as error:  # of ours: the backward goes on
+            watched.oddity = f"{type(error).__name__}: {error}"
+            return
+        if not is_same:
             watched.oddity = "its backward changes what its parts hold"
 
     def _recorded(
@@ -315,6 +328,7 @@ class GraphedModel:
             )
             assert kind.watched is not None
             recording.make(kind.watched.ways)
+            self._stage.enter()  # the check writes where the others of this model have theirs
             recording.check_against_a_call()
         except Exception as error:
             self._give_up(f"it cannot be recorded: {_first_cause(error)}")
@@ -364,10 +378,15 @@ def _has_modes(torch: Any) -> bool:
 def _flags(torch: Any) -> tuple[Any, ...]:
     """Settings of torch's that kernels are chosen by."""
     of = torch._C
+    # From torch 2.9 on, the getters of old raise where a script uses the new ones.
+    precision = getattr(of, "_get_fp32_precision_getter", None)
+    if precision is not None:
+        precisions = [precision("cuda", what) for what in ("matmul", "conv", "rnn")]
+    else:
+        precisions = [of._get_float32_matmul_precision(), of._get_cudnn_allow_tf32()]
     return (
-        of._get_float32_matmul_precision(),
+        *precisions,
         of._get_cudnn_enabled(),
-        of._get_cudnn_allow_tf32(),
         of._get_cudnn_benchmark(),
         of._get_cudnn_deterministic(),
         of._get_cublas_allow_fp16_reduced_precision_reduction(),

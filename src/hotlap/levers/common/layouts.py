@@ -7,8 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
+NO_STRIDES = (-1,)
+
+
 def layout_of(tensor: Any) -> tuple[int, ...]:
-    """Strides, but for those that lead nowhere."""
+    """Strides, but for those that lead nowhere; of a sparse tensor, which has none, what it is."""
+    if str(tensor.layout) != "torch.strided":
+        return NO_STRIDES
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return tuple(stride for n, stride in sizes if n != 1)
 

@@ -343,7 +343,7 @@ class Process:
             "device": device,
             "is_rocm": torch.version.hip is not None,
             "flags": {
-                "matmul_precision": torch.get_float32_matmul_precision(),
+                "matmul_precision": _matmul_precision(torch),
                 "cudnn_benchmark": torch.backends.cudnn.benchmark,
                 "cudnn_deterministic": torch.backends.cudnn.deterministic,
                 "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -416,6 +416,14 @@ def is_channels_last(torch: Any, weights: list[Any]) -> bool:
     if telling or plain:
         return not plain
     return all(one.stride(1) == 1 and one.stride(3) == one.shape[1] for one in weights)
+
+
+def _matmul_precision(torch: Any) -> str:
+    """As torch names it; from 2.9 on, what a script sets by the new names is told by these alone."""
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except RuntimeError:
+        return str(torch.backends.cuda.matmul.fp32_precision)
 
 
 def _device_type(torch: Any, module: Any, tensors: list[Any]) -> str:

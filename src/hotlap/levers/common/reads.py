@@ -25,6 +25,8 @@ def reading_mode(torch: Any) -> Any:
     leaves_of, is_tensor = torch.utils._pytree.tree_leaves, torch.is_tensor
     lifted, seeded = torch.ops.aten.lift_fresh.default, torch.Tag.nondeterministic_seeded
 
+    top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
     class Reading(TorchDispatchMode):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -34,6 +36,8 @@ def reading_mode(torch: Any) -> Any:
             """Memory that was changed."""
             self.draws = False
             """Whether random numbers were drawn."""
+            self.saves_elsewhere = False
+            """Whether tensors were saved by way of hooks, as checkpoints do."""
             self.crosses = False
             """Whether something was copied between the host and a device."""
             self._known: set[int | None] = set()
@@ -55,6 +59,7 @@ def reading_mode(torch: Any) -> Any:
             places = {one.device.type for one in tensors if one.dim()}
             self.crosses = self.crosses or ("cpu" in places and len(places) > 1)
             self.draws = self.draws or seeded in operation.tags
+            self.saves_elsewhere = self.saves_elsewhere or top_hooks(True) is not None
             if operation._schema.is_mutable:
                 self._note_written(operation._schema.arguments, args, kwargs)
             return result

@@ -151,14 +151,15 @@ class Recording:
         """Record forward, and backward in each of these ways."""
         torch = self._torch
         reads = reading_mode(torch)()
-        self._record_forward(reads)  # and let it go
+        first = self._record_forward(reads)
         self._check(reads)
+        self._outputs = []  # before the second one, which then is in the memory of the first
         self._forward = self._record_forward(contextlib.nullcontext())
+        del first  # not before: with it would go the pool that workspaces of cuBLAS may be in
         self._backs = {way: self._recorded_back(way) for way in ways}
         self._led_to = self._places_led_to()
         self._held = reads.from_outside  # which a graph reads and does not keep
         self._draws = reads.draws
-        self._why_final = self._why_not_again(reads)
         tensors = [(i, one) for i, one in enumerate(self._outputs) if torch.is_tensor(one)]
         self._constants = [i for i, (_, one) in enumerate(tensors) if not one.requires_grad]
         self._tensors = [(place, one.detach()) for place, one in tensors]
@@ -216,6 +217,11 @@ class Recording:
         own |= {storage_of(one) for _, one in self._inputs}
         if reads.written & {storage_of(one) for _, one in self._inputs}:
             raise RuntimeError("its forward changes its inputs")
+        outside = {storage_of(one) for one in reads.from_outside}
+        if reads.written & (outside - self._only_noted()):
+            raise RuntimeError("its forward changes what it computes with")
+        if reads.draws and reads.saves_elsewhere:
+            raise RuntimeError("its backward draws the random numbers of its checkpoints again")
         if reads.crosses:
             raise RuntimeError("its forward copies between the host and its GPU")
         if any(one.device != self._device for one in reads.from_outside):
@@ -227,6 +233,15 @@ class Recording:
                 raise RuntimeError("its result is an input, a weight or a buffer of its own")
             elif one.requires_grad and not _leaves_behind(one) <= doubles:
                 raise RuntimeError("gradients go to more than its parameters and inputs")
+
+    def _only_noted(self) -> set[int | None]:
+        """Buffers that a forward writes and does not compute with: of a norm, what it has seen.
+
+        With these as they are now, a call gives the same result as it did then.
+        """
+        norms = self._torch.nn.modules.batchnorm._NormBase
+        parts = [part for part in self._model.modules() if isinstance(part, norms)]
+        return {storage_of(one) for part in parts for one in part.buffers(recurse=False)}
 
     def _places_led_to(self) -> list[tuple[int, Any]]:
         """The sources that gradients of any result lead to, in their order.
@@ -244,13 +259,6 @@ class Recording:
                 is_sure = is_given or place is not None
                 found.append((i, None if is_sure else self._parameters[name]))
         return found
-
-    def _why_not_again(self, reads: Any) -> str:
-        """Why the model cannot be called again for the same result; empty where it can."""
-        norms = self._torch.nn.modules.batchnorm._NormBase  # which only note what they have seen
-        parts = [part for part in self._model.modules() if not isinstance(part, norms)]
-        own = [buffer for part in parts for buffer in part.buffers(recurse=False)]
-        return "it changes its buffers" if reads.written & set(map(storage_of, own)) else ""
 
     def check_against_a_call(self) -> None:
         """That both ways give what the model itself gives for these inputs and random numbers.
@@ -282,12 +290,11 @@ class Recording:
             self._forward()
             called = [one.detach() for one in outputs if torch.is_tensor(one)]
             if _are_far(torch, given, called):
-                self._replays_differ("its results")
-                return
+                raise RuntimeError("its results are others when it is replayed")
             torch._foreach_copy_(list(back.arriving), ones)
             back.replay()
             if _are_far(torch, back.gradients, gradients):
-                self._replays_differ("its gradients")
+                raise RuntimeError("its gradients are others when it is replayed")
         finally:
             torch.clear_autocast_cache()  # of stand-ins, which nobody calls the model with again
             self._put_back(buffers, random_state)
@@ -305,14 +312,9 @@ class Recording:
             buffer.data.copy_(value)
         self._recorder.set_random_state(random_state)
 
-    def _replays_differ(self, what: str) -> None:
-        """Where random numbers are drawn they may be others, and no call can give them again."""
-        if not self._draws:
-            raise RuntimeError(f"{what} are others when it is replayed")
-        self._why_final = "it draws random numbers"
-
     def play(self, *args: Any, **kwargs: Any) -> Any:
         """The call with these arguments."""
+        torch = self._torch
         leaves = (*args, *kwargs.values())
         for place, recorded in self._inputs:
             recorded.copy_(leaves[place].detach())
@@ -320,8 +322,10 @@ class Recording:
         led_to = [i for i, one in self._led_to if one is None or not one._backward_hooks]
         places = [self._places[i] for i in led_to]
         sources = [self._parameters[name] if i is None else leaves[i] for i, name in places]
-        versions = [leaves[place]._version for place, _ in self._inputs]
-        results = self._function.apply(self, (args, kwargs, versions), led_to, *sources)
+        plain = [None if torch.is_tensor(one) else one for one in leaves]
+        inputs = [leaves[place] for place, _ in self._inputs]
+        call = plain, len(args), tuple(kwargs)
+        results = self._function.apply(self, call, led_to, inputs, *sources)
         if self._is_one:
             return results[0]
         outputs = list(self._others)
@@ -382,13 +386,10 @@ class Recording:
         Views, so that gradients end there and not where the sources come from.
         """
         torch = self._torch
-        context.saved_tensors  # raises if one was changed since, as it does without us  # noqa: B018
-        args, kwargs, versions = context.call
-        leaves = [*args, *kwargs.values()]
-        if self._why_final:
-            raise _no_way(f"the model cannot be called again for it: {self._why_final}")
-        if versions != [leaves[place]._version for place, _ in self._inputs]:
-            raise _no_way("its inputs were changed in place since")
+        saved = context.saved_tensors  # raises if one was changed since, as it does without us
+        (plain, n_args, names), leaves = context.call, list(context.call[0])
+        for (place, _), one in zip(self._inputs, saved, strict=False):
+            leaves[place] = one
         views, weights = list[Any](), dict[str, Any]()
         before = [(one, one.clone()) for one in self._model.buffers()]
         drawing = self._random_numbers_of(context.random_state)
@@ -400,8 +401,8 @@ class Recording:
                     weights[name] = views[-1]
                 else:
                     leaves[place] = views[-1]
-            named = dict(zip(kwargs, leaves[len(args) :], strict=True))
-            result = self._as_it_is(weights, tuple(leaves[: len(args)]), named)
+            named = dict(zip(names, leaves[n_args:], strict=True))
+            result = self._as_it_is(weights, tuple(leaves[:n_args]), named)
         for buffer, value in before:
             buffer.data.copy_(value)
         return torch.utils._pytree.tree_leaves(result), views
@@ -432,15 +433,17 @@ def _replayed(torch: Any) -> Any:
 
     class Replayed(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, recording: Recording, call: Any, led_to: Any, *sources: Any) -> Any:
+        def forward(
+            ctx: Any, recording: Recording, call: Any, led_to: Any, inputs: Any, *sources: Any
+        ) -> Any:
             ctx.recording, ctx.call, ctx.led_to = recording, call, led_to
-            ctx.save_for_backward(*sources)
+            ctx.save_for_backward(*inputs, *sources)  # which a backward lets go of
             ctx.set_materialize_grads(False)
             return recording.forward(ctx)
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            return None, None, None, *ctx.recording.backward(ctx, gradients)
+            return None, None, None, None, *ctx.recording.backward(ctx, gradients)
 
     return Replayed
 
