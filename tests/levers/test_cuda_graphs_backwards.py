@@ -27,7 +27,6 @@ from graphed_models import (
 from torch import nn
 from torch.nn import functional as F
 
-from hotlap.levers.common import graphed
 from hotlap.levers.common.graphed import MOST_RECOMPUTED
 from hotlap.levers.common.unchanged import Settings
 
@@ -129,12 +128,6 @@ class Drops(Net):
     def __init__(self) -> None:
         super().__init__()
         self.drop = nn.Dropout(0.5)
-
-
-@pytest.fixture
-def draws_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU masks are drawn there, and no generator of the host has to do with it."""
-    monkeypatch.setattr(graphed, "_random_states", lambda torch: ())
 
 
 @pytest.mark.usefixtures("draws_on_the_device")

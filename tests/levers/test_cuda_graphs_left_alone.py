@@ -279,6 +279,47 @@ class Learning(Net):
         return {"main": first * result["main"] + second * result["other"]}
 
 
+class Averaging(Net):
+    """Keeps a mean in a weight that no optimizer moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.center = nn.Parameter(torch.zeros(8), requires_grad=False)
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        hidden = torch.relu(self.first(x))
+        with torch.no_grad():
+            self.center.mul_(0.9).add_(hidden.mean(0), alpha=0.1)
+        return {"main": self.second(hidden - self.center)}
+
+
+class Fading(Net):
+    """Computes with a buffer that each call changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("strength", torch.ones(()))
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        self.strength.mul_(0.99)  # type: ignore[operator]
+        return {"main": super().forward(x)["main"] * self.strength}
+
+
+class Table(Net):
+    """Gives a weight of its own, of which a few rows get gradients."""
+
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        return {"main": self.first.weight.clone()}
+
+
+class CheckpointsWithDropout(Net):
+    def forward(self, x: Tensor, **options: Any) -> Any:
+        def hidden(x: Tensor) -> Tensor:
+            return F.dropout(torch.relu(self.first(x)), 0.3)
+
+        return {"main": self.second(checkpoint(hidden, x, use_reentrant=False))}
+
+
 class Certain(Net):
     """Gives a distribution."""
 
@@ -323,6 +364,18 @@ def with_a_penalty(model: nn.Module) -> list[float]:
         (slope,) = torch.autograd.grad(logits, x, ones, create_graph=True)
         loss = F.cross_entropy(logits, y) + slope.pow(2).sum()
         optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def looked_up(model: nn.Module) -> list[float]:
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for step in range(MOST_WATCHED + 5):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss = F.embedding(y, model(x)["main"], sparse=True).pow(2).sum()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -400,6 +453,9 @@ def exchanged_each_time(model: Any) -> list[float]:
         (Hooking, with_norms, "its backward changes what its parts hold"),
         (Learning, with_what_learns_beside, "its weights or settings are exchanged all the time"),
         (Certain, plain, f"{CANNOT}: its result holds a Normal, which only Python can make"),
+        (Averaging, plain, f"{CANNOT}: its forward changes what it computes with"),
+        (Fading, plain, f"{CANNOT}: its forward changes what it computes with"),
+        (Table, looked_up, "gradients of its result are sparse"),
         (Net, with_a_penalty, "its gradients are differentiated themselves"),
         (Net, checkpointed, "its calls are looked into, by checkpoints or a mode of torch's"),
         (Net, with_weights_of_the_moment, "its weights or settings are exchanged all the time"),
@@ -412,6 +468,28 @@ def test_what_python_decides_is_not_replayed(
     one = compare(loop, settings, kind)
     assert one.failures == [why]
     assert one.n_replays == 0
+
+
+@pytest.mark.usefixtures("draws_on_the_device")
+def test_checkpoints_that_draw_random_numbers_again_are_not_replayed(settings: Settings) -> None:
+    """Forward and backward are two graphs, and the second knows nothing of what the first drew."""
+    one = compare(plain, settings, CheckpointsWithDropout)
+    assert one.failures == [
+        f"{CANNOT}: its backward draws the random numbers of its checkpoints again"
+    ]
+    assert one.n_replays == 0
+
+
+def test_a_model_that_moved_to_another_device_is_left_alone(settings: Settings) -> None:
+    one = Graphed(new_model(), settings)
+    plain(one.model)
+    one.model.to("meta")
+    optimizer = optimizer_of(one.model)
+    x, y = (part.to("meta") for part in batch(0))
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(one.model(x)["main"], y).backward()
+    assert one.failures == ["it is on another device now"]
 
 
 def test_shapes_that_never_come_again_are_not_replayed(settings: Settings) -> None:

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-
 NO_STRIDES = (-1,)
 
 

@@ -419,7 +419,7 @@ def is_channels_last(torch: Any, weights: list[Any]) -> bool:
 
 
 def _matmul_precision(torch: Any) -> str:
-    """As torch names it; from 2.9 on, what a script sets by the new names is told by these alone."""
+    """As torch names it; what a script sets by the names of torch 2.9 is told by these alone."""
     try:
         return str(torch.get_float32_matmul_precision())
     except RuntimeError:

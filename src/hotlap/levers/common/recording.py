@@ -153,7 +153,8 @@ class Recording:
         reads = reading_mode(torch)()
         first = self._record_forward(reads)
         self._check(reads)
-        self._outputs = []  # before the second one, which then is in the memory of the first
+        # Before the second one, which then is in the memory of the first.
+        self._outputs: list[Any] = []
         self._forward = self._record_forward(contextlib.nullcontext())
         del first  # not before: with it would go the pool that workspaces of cuBLAS may be in
         self._backs = {way: self._recorded_back(way) for way in ways}
@@ -387,7 +388,8 @@ class Recording:
         """
         torch = self._torch
         saved = context.saved_tensors  # raises if one was changed since, as it does without us
-        (plain, n_args, names), leaves = context.call, list(context.call[0])
+        plain, n_args, names = context.call
+        leaves = list(plain)
         for (place, _), one in zip(self._inputs, saved, strict=False):
             leaves[place] = one
         views, weights = list[Any](), dict[str, Any]()

@@ -70,12 +70,15 @@ class Unchanged:
         tensors = (*model.parameters(), *model.buffers(), *own)
         self._tensors = [(one, one.data_ptr(), one.requires_grad) for one in tensors]
         held = [getattr(part, name) for part in parts for name in HELD]
-        self._held = [(one, [*one.values()]) for one in held]
+        self._held = [(one, [*one.values()]) for one in held if one]
+        self._empty = [one for one in held if not one]  # most of them, and looked at in no time
         self._hooks = [getattr(part, name) for part in parts for name in HOOKS]
 
     def holds(self) -> bool:
         """Whether the model would do the same as then."""
         if self.has_hooks():
+            return False
+        if any(self._empty):
             return False
         for held, then in self._held:
             if len(held) != len(then) or not all(map(is_, held.values(), then)):
