@@ -285,7 +285,7 @@ def test_a_gain_beyond_any_drift_needs_no_second_look() -> None:
     one = climb(world, [A, B])
     assert one.best == {"a": "on", "b": "on"}
     first_looks = one.bench.trials[()]
-    assert len(first_looks) == 3  # twice at the start, once at the end: none when a was tried
+    assert len(first_looks) == 4  # twice at the start, twice at the end: none when a was tried
     assert len(one.bench.trials[(("a", "on"),)]) == 2  # and once more when b was
 
 

@@ -129,6 +129,10 @@ def test_other_masks_of_dropout_pass_at_least_19_times_of_20(
 
 
 LOSSES = [2.0 * 0.97**i + 0.05 * (i % 3) for i in range(40)]
+UPDATES: list[dict[str, Any]] = [
+    {"fingerprint": i, "inputs": [float(i)], "gradients": [1.0, 2.0], "moved": [True, True]}
+    for i in range(12)
+]
 NOTHING = Claim("nothing", 0.0, False)
 ROUNDING = Claim("rounding", 1e-3, False)
 
@@ -257,3 +261,34 @@ def test_batches_grow_alike_on_every_rank() -> None:
 def test_fingerprints_are_those_of_the_first_rank() -> None:
     events = [{"fingerprint": 0, "rank": 1, "inputs": [7.0]}, {"fingerprint": 0, "inputs": [3.0]}]
     assert [one.inputs for one in fingerprints_of(events)] == [(3.0,)]
+
+
+def test_the_last_batch_of_an_epoch_does_not_make_another_training() -> None:
+    """The mean over a window depends on how many of them are in it; steps do not."""
+    batches = (16,) * 13 + (6,)
+    first = replace(trial(LOSSES), samples=batches * 3, samples_per_step=15.25)
+    later = replace(first, samples=batches * 4, samples_per_step=15.5)
+    assert judge(Reference([first, first]), later, NOTHING).same
+    smaller = replace(first, samples=(8, *batches[1:]) * 3, samples_per_step=14.7)
+    told = judge(Reference([first, first]), smaller, NOTHING).text
+    assert told == "14.7 samples a step instead of 15.25"
+
+
+def test_samples_that_are_counted_on_one_side_only_are_not_the_same() -> None:
+    first, unknown = trial(LOSSES), replace(trial(LOSSES), samples_per_step=None)
+    told = judge(Reference([first, first]), unknown, NOTHING).text
+    assert told == "unknown samples a step instead of 16"
+    assert judge(Reference([unknown, unknown]), unknown, NOTHING).same
+
+
+def test_a_baseline_that_drifts_late_does_not_excuse_what_is_wrong_from_the_start() -> None:
+    drifting = trial([x * (1 + 1e-7 * 1.3**i) for i, x in enumerate(LOSSES)], UPDATES)
+    first = trial(LOSSES, UPDATES)
+    reference = Reference([first, drifting])
+    near = [x * (1 - 1e-7 * 1.3**i) for i, x in enumerate(LOSSES)]
+    assert judge(reference, trial(near, UPDATES), NOTHING).same
+    assert not judge(reference, trial([x * 1.001 for x in LOSSES], UPDATES), NOTHING).same
+    frozen = [{**one, "moved": [True, False]} for one in UPDATES]
+    assert "1 of 2 parameters stand still" in judge(reference, trial(near, frozen), NOTHING).text
+    larger = [{**one, "gradients": [1.01, 2.02]} for one in UPDATES]
+    assert "1.0100 times as large" in judge(reference, trial(near, larger), NOTHING).text

@@ -69,6 +69,9 @@ def _tune(arguments: argparse.Namespace) -> int:
     try:
         if arguments.prove and ladder.status != "interrupted":
             ladder = _proven(tuning, ladder, arguments, display)
+    except KeyboardInterrupt:
+        display.note(f"interrupted before the proof was there; {arguments.output} is as above")
+        return INTERRUPTED
     finally:
         options.write_result(arguments.json, ladder)
     if ladder.status == "interrupted":

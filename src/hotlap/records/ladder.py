@@ -86,6 +86,8 @@ class Trial:
     """By lever: why it could not be applied."""
     run: str
     """The folder of its Run, empty where there is none."""
+    samples: tuple[int, ...] = ()
+    """Of each step, warm-up included, on all ranks; empty where they are unknown."""
     samples_by_rank: tuple[float, ...] = ()
     """`samples_per_step` of each rank; empty where they are unknown."""
 

@@ -143,11 +143,11 @@ class Bench:
         known = [(score, error) for score, error in scores if score]
         return Measured(tuple(s for s, _ in known), tuple(e for _, e in known))
 
-    def between(self) -> Between:
+    def between(self, score: Score | None = None) -> Between:
         """The noise from start to start, from all settings that were measured more than once."""
-        groups = []
+        score, groups = score or self.score, []
         for trials in self.trials.values():
-            scores = [self.score(t) for t in trials if t.state == "ok" and t.seed == 0]
+            scores = [score(t) for t in trials if t.state == "ok" and t.seed == 0]
             rates = [score for score in scores if score]
             # Neighbours in time only: drift over the climb is not noise between two starts.
             groups += [rates[i : i + 2] for i in range(len(rates) - 1)]

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 from hotlap.errors import UsageError
 from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import RungState, Trial
-from hotlap.tuner.bench import RECENT, Key, key_of, memory_of, rate
+from hotlap.tuner.bench import RECENT, Key, key_of, rate
 from hotlap.tuner.bottleneck import Bottleneck, bottleneck
 from hotlap.tuner.ending import conclude, leave_one_out
-from hotlap.tuner.guard import Reference, Verdict, judge
+from hotlap.tuner.guard import Reference, Verdict
 from hotlap.tuner.noise import Interval
 from hotlap.tuner.order import PROMISING, Candidate
 from hotlap.tuner.rungs import untried
@@ -57,7 +57,6 @@ class Climb(Standing):
 
     needed_values: Callable[[Lever], str | None]
     """The value with which a lever that another one needs is applied; None where it does not."""
-    memory_limit_bytes: float | None = None
     further_try_s: float | None = None
     """How long the shortest try takes that there was no time for."""
     _order: Order = lambda kept, trial: ()
@@ -337,19 +336,7 @@ class Climb(Standing):
             return "no effect", "it found nothing to change", None
         if self.bench.score(trial) is None:
             return "no effect", f"its trial was too short to tell its {self.objective.name}", None
-        limit = self.memory_limit_bytes
-        if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
-            return "oom", "it takes more memory than the limit", None
-        claim = self.claim(settings)
-        if claim.needs_noise:
-            self.measure_noise()
-        verdict = judge(self.reference, trial, claim)
-        return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
-
-    def _fits(self, settings: Mapping[str, str]) -> bool:
-        trials = self.bench.trials.get(key_of(settings), [])
-        limit = self.memory_limit_bytes or 0
-        return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
+        return self.judged(settings, trial)
 
     def _why(self, gain: Interval, kept: bool, settings: Mapping[str, str], lever: Lever) -> str:
         what = f"{self.objective.told(gain)}{self._with_others(settings, lever)}"

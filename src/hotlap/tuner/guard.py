@@ -3,7 +3,8 @@
 Baseline and trial start from the same seed and see the same data in the same order. So what the
 levers claim can be checked:
 
-    nothing      every loss is the baseline's, as far as the baseline repeats itself
+    nothing      every loss is the baseline's; where the baseline does not repeat itself, what is
+                 asked of rounding, with its repetition as the measure
     rounding     the model gets the same inputs; gradients of the first update have the same size;
                  every parameter moves that moved before; losses lie no further off than the
                  levers' bounds and than rounding drives this training apart
@@ -102,12 +103,16 @@ class Reference:
     """How far repetitions of this training were seen apart before, relative."""
 
     @property
+    def own_deviations(self) -> list[float]:
+        """How far the repetition lies off, relative and step by step."""
+        both = self.baselines[:2]
+        pairs = _pairs(*(one.losses for one in both)) if len(both) == 2 else []
+        return _deviations(pairs) if pairs else []
+
+    @property
     def own_deviation(self) -> float:
-        """How far repetitions lie apart, relative; 0 where they are exact."""
-        first = self.baselines[0]
-        others = [_pairs(first.losses, other.losses) for other in self.baselines[1:]]
-        seen = (abs(d) for pairs in others if pairs for d in _deviations(pairs))
-        return max(seen, default=self.known_deviation)
+        """How far repetitions lie apart at most; 0 where they are exact."""
+        return max(map(abs, self.own_deviations), default=self.known_deviation)
 
 
 def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
@@ -121,23 +126,21 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     if claim.changes == "maths":
         return _judge_maths(first, trial)
     if not _same_samples(first, trial):
-        return Verdict(
-            False,
-            f"{trial.samples_per_step:g} samples a step instead of {first.samples_per_step:g}",
-        )
+        return Verdict(False, f"{_n_samples(trial)} samples a step instead of {_n_samples(first)}")
     pairs = _pairs(first.losses, trial.losses)
     known = n_of(len(pairs), "step")
     if len(pairs) < MIN_STEPS:
         return Verdict(False, f"the losses of {known} can be compared, {MIN_STEPS} are needed")
-    exact = _judge_exact(pairs, reference.own_deviation, known)
-    if exact.same or (claim.changes == "nothing" and not claim.draws_anew):
+    exact = _judge_exact(pairs, known)
+    is_to_be_exact = claim.changes == "nothing" and not claim.draws_anew
+    if exact.same or (is_to_be_exact and not reference.own_deviation):
         return exact
     problem = _first_updates(reference, trial, claim)
     if problem:
         return Verdict(False, problem)
     if claim.draws_anew:
         return _judge_curves(pairs, claim.bound, [], known)
-    return _judge_rounding(reference, pairs, claim, known)
+    return _judge_steps(reference, pairs, claim, known)
 
 
 def _other_steps(first: Trial, trial: Trial) -> str:
@@ -170,8 +173,15 @@ def _other_shares(first: Trial, trial: Trial) -> str:
 
 
 def _same_samples(first: Trial, trial: Trial) -> bool:
+    """Step by step where they are counted: how many last batches a mean holds is by chance."""
+    if first.samples and trial.samples:
+        return all(a == b for a, b in zip(first.samples, trial.samples, strict=False))
     a, b = first.samples_per_step, trial.samples_per_step
-    return a is None or b is None or math.isclose(a, b, rel_tol=1e-6)
+    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=1e-6)
+
+
+def _n_samples(trial: Trial) -> str:
+    return "unknown" if trial.samples_per_step is None else f"{trial.samples_per_step:g}"
 
 
 def _pairs(a: Sequence[float | None], b: Sequence[float | None]) -> list[tuple[float, float]]:
@@ -184,37 +194,35 @@ def _deviations(pairs: Sequence[tuple[float, float]]) -> list[float]:
     return [(y - x) / max(abs(x), scale) for x, y in pairs]
 
 
-def _judge_exact(pairs: Sequence[tuple[float, float]], own: float, known: str) -> Verdict:
-    deviations = _deviations(pairs)
-    worst = max(map(abs, deviations))
-    if worst == 0.0:
+def _judge_exact(pairs: Sequence[tuple[float, float]], known: str) -> Verdict:
+    step = next((i for i, (x, y) in enumerate(pairs, 1) if x != y), None)
+    if step is None:
         return Verdict(True, f"bit for bit over {known}")
-    if worst <= 2 * own:
-        return Verdict(True, f"as close as the baseline to itself over {known} ({worst:.1e})")
-    step = next(i for i, d in enumerate(deviations, 1) if abs(d) > 2 * own)
     x, y = pairs[step - 1]
     return Verdict(False, f"the loss of step {step} is {y:.7g} instead of {x:.7g}")
 
 
-def _judge_rounding(
+def _judge_steps(
     reference: Reference, pairs: Sequence[tuple[float, float]], claim: Claim, known: str
 ) -> Verdict:
-    first, noisy = reference.baselines[0], reference.noisy
-    noise = _deviations(_pairs(first.losses, noisy.losses)) if noisy is not None else []
-    own = reference.own_deviation
+    """No loss further off than the bound, and than noise or a repetition drives them apart."""
+    first, noisy, own = reference.baselines[0], reference.noisy, reference.own_deviations
+    is_rounding = claim.changes == "rounding" and noisy is not None
+    noise = _deviations(_pairs(first.losses, noisy.losses)) if noisy and is_rounding else []
     for step, deviation in enumerate(_deviations(pairs), 1):
-        driven = max((abs(d) for d in noise[: step + 1]), default=0.0)
+        seen = (*noise[: step + 1], *own[: step + 1])
+        driven = max(map(abs, seen), default=reference.known_deviation)
         if driven > DRIVEN_APART:
             break
-        allowed = claim.bound + N_NOISES * max(driven, own)
+        allowed = claim.bound + N_NOISES * driven
         if abs(deviation) > allowed:
             x, y = pairs[step - 1]
             return Verdict(
                 False,
                 f"the loss of step {step} is {y:.7g} instead of {x:.7g}: {abs(deviation):.1e} "
-                f"apart, {allowed:.1e} may come of rounding",
+                f"apart, {allowed:.1e} may come of {'rounding' if is_rounding else 'chance'}",
             )
-    return _judge_curves(pairs, claim.bound, noise, known)
+    return _judge_curves(pairs, claim.bound, noise or own, known)
 
 
 def _judge_curves(
@@ -284,7 +292,9 @@ def _first_updates(reference: Reference, trial: Trial, claim: Claim) -> str:
         return problem
     if claim.draws_anew:  # single gradients are others, and an expert may get no sample in a step
         return _compare_standstill(before, after)
-    allowed = min(claim.bound, MAX_GRADIENT_BOUND)
+    # What claims to change nothing is here only where the baseline does not repeat itself.
+    is_exact = claim.changes == "nothing"
+    allowed = MAX_GRADIENT_BOUND if is_exact else min(claim.bound, MAX_GRADIENT_BOUND)
     problem = _compare_gradients(before[0].gradients, after[0].gradients, allowed)
     return problem or _compare_movement(before, after)
 

@@ -28,21 +28,27 @@ def prove(tuning: Tuning, levers: Mapping[str, str], n_steps: int, n_seeds: int)
     """Train both to N steps on every seed."""
     seeds = tuple(range(n_seeds))
     finals: dict[bool, list[float]] = {False: [], True: []}
-    with tuning.scratch() as folder:
-        bench = tuning.bench(folder, None)
-        bench.n_steps, bench.n_warmup, bench.budget_s = n_steps, 0, math.inf
-        bench.queue = lambda settings: 0  # both train equally long
-        for seed in seeds:
-            for is_tuned in (False, True):
-                trial = bench.measure(levers if is_tuned else {}, seed)
-                finals[is_tuned].append(_final_loss(trial))
-    tuning.forget_trials()
+    try:
+        with tuning.scratch() as folder:
+            bench = tuning.bench(folder, None)
+            bench.n_steps, bench.n_warmup, bench.budget_s = n_steps, 0, math.inf
+            bench.queue = lambda settings: 0  # both train equally long
+            for seed in seeds:
+                for is_tuned in (False, True):
+                    trial = bench.measure(levers if is_tuned else {}, seed)
+                    finals[is_tuned].append(_final_loss(trial))
+    finally:
+        tuning.forget_runs()
     return conclude(n_steps, seeds, finals[False], finals[True])
 
 
 def _final_loss(trial: Trial) -> float:
     if trial.state != "ok":
-        raise UsageError(f"a training of the proof did not end well: {trial.reason}")
+        which = "with the levers" if trial.levers else "as it is"
+        raise UsageError(
+            f"not proven: the training {which} on seed {trial.seed} did not end well: "
+            f"{trial.reason}"
+        )
     losses = [loss for loss in trial.losses if loss is not None]
     if not losses:
         raise UsageError("the losses are not known: there is nothing to prove")

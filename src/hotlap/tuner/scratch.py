@@ -56,13 +56,20 @@ class Scratch:
         try:
             self._root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._where)).resolve()
         except OSError as error:
-            raise UsageError(f"--scratch {self._where} cannot be used: {error.strerror}") from None
+            where = self._where or "(the temporary folder)"
+            raise UsageError(f"--scratch {where} cannot be used: {error.strerror}") from None
         self.folder = self._root / (self.origin.name or "work")
         self._copies[self.origin] = self.folder
         try:
             (self._root / OWNER).write_text(_identity(str(os.getpid())))
             _remove_abandoned(self._root.parent)
             self._copy(self.origin, self.folder)
+        except OSError as error:
+            self.__exit__()
+            raise UsageError(
+                f"the copy of {self.origin} in {self._root.parent} cannot be made: {error}; "
+                "--scratch DIR names another place"
+            ) from None
         except BaseException:
             self.__exit__()
             raise
@@ -142,7 +149,7 @@ class Scratch:
         is_output = here.suffix in OUTPUT_SUFFIXES and n_bytes <= MAX_OUTPUT_BYTES
         is_copied = n_bytes <= MAX_COPIED_BYTES or is_output
         if here.is_relative_to(self.origin):
-            self._count(n_bytes)
+            self._count(n_bytes if is_copied else 0)
         elif is_copied:
             is_copied = self._n_followed_bytes + n_bytes <= MAX_FOLLOWED_BYTES
             self._n_followed_bytes += n_bytes if is_copied else 0
@@ -156,12 +163,12 @@ class Scratch:
 
     def _count(self, n_bytes: int) -> None:
         self._n_files += 1
-        self._n_bytes += n_bytes if n_bytes <= MAX_COPIED_BYTES else 0
+        self._n_bytes += n_bytes
         if self._n_files > MAX_FILES or self._n_bytes > MAX_TOTAL_BYTES:
             raise UsageError(
-                f"{self.origin} holds too much for a copy of it (over {MAX_FILES:,} files or "
-                f"{MAX_TOTAL_BYTES >> 30} GiB of small ones); start in the project's own folder, "
-                "or run the trials here with --in-place"
+                f"{self.origin} holds too much for a copy of it (over {MAX_FILES:,} files, or "
+                f"{MAX_TOTAL_BYTES >> 30} GiB of small ones and checkpoints); start in the "
+                "project's own folder, or run the trials here with --in-place"
             )
 
     def _link(self, here: Path, there: Path) -> None:

@@ -133,7 +133,7 @@ def write_settings(path: Path, settings: SettingsFile, comment: str) -> None:
     """Write the file so that a reader sees the old one or the new one."""
     words = ", ".join(map(_quoted, settings.command))
     lines = [f"# {comment}", "", f"command = [{words}]", "", "[levers]"]
-    lines += [f"{name} = {_quoted(value)}" for name, value in settings.levers.items()]
+    lines += [f"{_key(name)} = {_quoted(value)}" for name, value in settings.levers.items()]
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
@@ -143,6 +143,11 @@ def write_settings(path: Path, settings: SettingsFile, comment: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _key(name: str) -> str:
+    """A key of TOML: bare where it can be; a user's lever may have any name."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _quoted(name)
 
 
 def _quoted(value: str) -> str:

@@ -15,7 +15,7 @@ from hotlap.levers.common.lever import Lever
 from hotlap.records.ladder import Rate, Rung, RungState, Trial
 from hotlap.tuner.bench import RECENT, Bench, key_of, memory_of, rate
 from hotlap.tuner.forecast import Forecast
-from hotlap.tuner.guard import Claim, Reference, Verdict
+from hotlap.tuner.guard import Claim, Reference, Verdict, judge
 from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.objective import TIME, Objective
 from hotlap.tuner.rungs import untried
@@ -49,6 +49,7 @@ class Standing:
     reference: Reference = field(default_factory=lambda: Reference([]))
     has_dropout: bool = False
     notes: list[str] = field(default_factory=list)
+    memory_limit_bytes: float | None = None
     is_complete: bool = True
     result: Interval = field(default_factory=lambda: Interval(1.0, 1.0, 1.0))
     """How many times faster the best is than the baseline."""
@@ -83,7 +84,7 @@ class Standing:
 
     def rate_of(self, settings: Mapping[str, str]) -> Rate:
         """Samples a second with the interval, whatever the objective is."""
-        measured, between = self.bench.measured, self.bench.between()
+        measured, between = self.bench.measured, self.bench.between(rate)
         interval = measured(settings, rate).interval(between)
         others = (memory_of, lambda trial: trial.energy_per_sample_j)
         known = [measured(settings, figure) for figure in others]
@@ -97,6 +98,24 @@ class Standing:
         names = {**settings, **self._judged_from}
         others = [n for n in names if settings.get(n) != self._judged_from.get(n)]
         return Claim.of([self.levers[name] for name in others], self.has_dropout)
+
+    def judged(
+        self, settings: Mapping[str, str], trial: Trial
+    ) -> tuple[RungState, str, Verdict | None]:
+        """Whether a trial that went well may be the best: within the limit, the same training."""
+        limit = self.memory_limit_bytes
+        if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
+            return "oom", "it takes more memory than the limit", None
+        claim = self.claim(settings)
+        if claim.needs_noise:
+            self.measure_noise()
+        verdict = judge(self.reference, trial, claim)
+        return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
+
+    def _fits(self, settings: Mapping[str, str]) -> bool:
+        trials = self.bench.trials.get(key_of(settings), [])
+        limit = self.memory_limit_bytes or 0
+        return any((memory_of(trial) or 0) <= limit for trial in trials if trial.state == "ok")
 
     def measure_noise(self) -> None:
         """Have the baseline run with noise, once: the first lever that rounds is judged by it.
@@ -123,24 +142,25 @@ class Standing:
         """These are the best settings now, because of this lever."""
         here = (self.best, tuple(self.rungs), self.reference, self._judged_from, self._has_noise)
         self.footholds.append(Foothold(*here))
-        for name in (lever.name, *lever.instead_of):
+        for name in [name for name, value in self.best.items() if settings.get(name) != value]:
             self.drop(name, "then bettered")
-        for name in sorted(settings.keys() - self.best.keys() - {lever.name}):
+        new = {name for name, value in settings.items() if self.best.get(name) != value}
+        for name in sorted(new - {lever.name}):
             is_needed = name in lever.needs
             reason = f"{lever.name} needs it" if is_needed else f"together with {lever.name}"
             needed = untried(self.levers[name], settings[name], "ok", reason)
             self.add(replace(needed, kept=True))
-        draws_anew = self.claim(settings).draws_anew
+        claim = self.claim(settings)
         self.best = settings
         self.on_kept(self.best)
-        if draws_anew:
+        if claim.draws_anew or claim.changes == "maths":
             self._judge_from_best()
 
     def _judge_from_best(self) -> None:
-        """Compare what follows with the best: it draws its random numbers from the same streams.
+        """Compare what follows with the best: the same maths, and the same random numbers.
 
-        With the baseline, which draws others, only curves could be compared from now on, and a
-        lever that does harm would hide behind what chance allows them.
+        With the baseline, which has others, only curves could be compared from now on, and a lever
+        that does harm would hide behind what they allow.
         """
         trials = [t for t in self.bench.trials[key_of(self.best)] if t.state == "ok"]
         self.reference = Reference(trials, known_deviation=self.reference.own_deviation)

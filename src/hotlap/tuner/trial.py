@@ -14,8 +14,9 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ OFFLINE = {
     "NEPTUNE_MODE": "offline",
     "CLEARML_OFFLINE_MODE": "1",
 }
+HOTLAP = "import sys; sys.path[0] or sys.path.pop(0); from hotlap.cli import main; sys.exit(main())"
+"""As the program does: `-m hotlap` would look for modules among the user's own first."""
 LEAST_MEASURED = 8
 """Steps behind the warm-up: fewer tell nothing of how well their rate is known."""
 TERMINATE_S = 10.0
@@ -123,7 +126,7 @@ def run_trial(plan: TrialPlan, request: TrialRequest, workload: Workload) -> Tri
 
 def _words(plan: TrialPlan, request: TrialRequest, runs_dir: Path) -> list[str]:
     options = ["--quiet", "--steps", str(request.n_steps), "--warmup", str(request.n_warmup)]
-    words = [sys.executable, "-m", "hotlap", "time", *options, "--runs-dir", str(runs_dir), "--"]
+    words = [sys.executable, "-c", HOTLAP, "time", *options, "--runs-dir", str(runs_dir), "--"]
     return [*words, *plan.command]
 
 
@@ -158,6 +161,26 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 def _end(process: subprocess.Popen[bytes], name: str) -> None:
     """End whatever of the trial still runs; politely first, so that its Run is written."""
+    with _undisturbed():  # by somebody who presses Ctrl-C twice
+        _end_all(process, name)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals wait that would end this process; only its main thread hears them."""
+    is_main = threading.current_thread() is threading.main_thread()
+    ours, heard = (signal.SIGINT, signal.SIGTERM) if is_main else (), list[int]()
+    before = {n: signal.signal(n, lambda number, frame: heard.append(number)) for n in ours}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if heard and sys.exc_info()[0] is None:  # else it is on its way out already
+        signal.raise_signal(heard[0])
+
+
+def _end_all(process: subprocess.Popen[bytes], name: str) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -235,6 +258,7 @@ def _trial(
         done={name: tuple(what) for name, what in events.done.items()},
         failed=events.failed,
         run=str(folder) if folder else "",
+        samples=_samples_by_step(ranks),
         samples_by_rank=samples,
     )
 
@@ -281,7 +305,8 @@ def why_not_tuned(trial: Trial) -> str:
 
 def _ending(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"signal {signal.Signals(-code).name}"
+        names = {one.value: one.name for one in signal.Signals}
+        return f"signal {names.get(-code, -code)}"  # those of real time have no name
     return f"exit code {code}"
 
 
@@ -296,6 +321,13 @@ def _samples_by_rank(run: Run | None) -> tuple[float, ...]:
         return ()
     known = [rank.samples / run.steps.measured for rank in run.ranks if rank.samples is not None]
     return tuple(known) if len(known) == len(run.ranks) else ()
+
+
+def _samples_by_step(ranks: Sequence[RankRecord]) -> tuple[int, ...]:
+    """Of all ranks; none where one step of one rank is not known."""
+    steps = zip(*(rank.steps.samples for rank in ranks), strict=False)
+    known = [tuple(n for n in step if n is not None) for step in steps]
+    return tuple(map(sum, known)) if all(len(step) == len(ranks) for step in known) else ()
 
 
 def fingerprints_of(events: Sequence[Mapping[str, Any]]) -> tuple[Fingerprint, ...]:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -123,8 +124,7 @@ class Tuning:
             )
             status = "complete"
             try:
-                self._look(climb)
-                first = climb.measure_baseline()
+                first = self._look(climb)
                 self._check_objective(first, climb)
                 self.learn(first)
                 climb.has_dropout = self.workload.has_dropout
@@ -152,15 +152,16 @@ class Tuning:
         name = f"ladder-{ladder.started.replace(':', '')[:17]}.json"
         ladder.write(self.request.runs_dir / name)
 
-    def _look(self, climb: Climb) -> None:
-        """Learn from the first run; one that failed is not remembered: it may be mended."""
+    def _look(self, climb: Climb) -> Trial:
+        """The baseline, after a first look; one that failed is not remembered: it may be mended."""
         try:
             self.learn(climb.look())
+            if is_left_out():
+                self.watcher.note(f"standard input is a pipe that is not empty; {MISSING}")
+            return climb.measure_baseline()
         except UsageError:
             self.forget_trials()
             raise
-        if is_left_out():
-            self.watcher.note(f"standard input is a pipe that is not empty; {MISSING}")
 
     def _check_objective(self, baseline: Trial, climb: Climb) -> None:
         """Whether there is something to better, and something to stay below."""
@@ -183,9 +184,7 @@ class Tuning:
 
     def forget_runs(self) -> None:
         """Remove the Runs of trials that are on no file; those of an interrupted climb stay."""
-        shutil.rmtree(self._runs_folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # an interrupted climb has left trials in it
-            self._state_folder.rmdir()
+        shutil.rmtree(self._passing_folder, ignore_errors=True)
 
     # The bench --------------------------------------------------------------------------------
 
@@ -207,9 +206,8 @@ class Tuning:
         command = self.request.command
         if self._scratch is not None:
             command = self._scratch.words(command)
-        plan = TrialPlan(
-            command, folder, self._runs_folder.resolve(), self.levers, self.request.lever_files
-        )
+        runs = self._passing_folder if log is None else self._state_folder / "runs"
+        plan = TrialPlan(command, folder, runs.resolve(), self.levers, self.request.lever_files)
 
         def make(levers: Settings, seed: int, n_steps: int, n_warmup: int, limit_s: float) -> Trial:
             request = TrialRequest(levers, n_steps, n_warmup, limit_s, seed)
@@ -275,14 +273,20 @@ class Tuning:
         words = [str(Path.cwd()), __version__, *self.request.command, *self.request.lever_files]
         words += [self.request.objective, str(self.request.memory_limit_bytes)]
         words += [*self.request.allowed, str(self.request.steps)]
-        words += [*self.request.only, "-", *self.request.skipped, platform.node()]
+        words += [*self.request.only, "-", *self.request.skipped, *self._machine_words()]
         words += [input_identity(), *_sources(self.request.command)]
-        name = hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
+        name = hashlib.sha256(os.fsencode("\0".join(words))).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
 
+    def _machine_words(self) -> list[str]:
+        """What trials on file are of, besides the command: another machine makes others."""
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+        return [platform.node(), sys.executable, str(self.workload.n_cpus), devices]
+
     @property
-    def _runs_folder(self) -> Path:
-        return self._state_folder / "runs"
+    def _passing_folder(self) -> Path:
+        """Of trials that nobody goes on with: those of a sweep, or of a proof."""
+        return self._state_folder.with_name(f"{self._state_folder.name}-passing")
 
     @property
     def _objective(self) -> Objective:
@@ -303,6 +307,9 @@ class Tuning:
         return order_levers(chosen, workload, kept, request.allowed, request.objective)
 
     def _needed_value(self, lever: Lever) -> str | None:
+        is_allowed = lever.changes != "maths" or lever.name in self.request.allowed
+        if lever.name in self.request.skipped or not is_allowed:
+            return None
         values = lever.values(self.workload) if lever.applies(self.workload).yes else ()
         return values[0] if values else None
 
@@ -348,16 +355,23 @@ class Tuning:
     def _write_settings(self, levers: Mapping[str, str]) -> None:
         """Write the best so far; what another climb or a user wrote is kept beside it."""
         # Beside the trials on file: a climb that goes on after an interruption knows its own.
-        mark = self._state_folder / "wrote-settings"
-        if not mark.exists():
-            older = keep_older(self.request.output)
+        mark, output = self._state_folder / "wrote-settings", self.request.output
+        if not mark.exists() or mark.read_text() != _identity(output):
+            older = keep_older(output)
             if older:
-                self.watcher.note(f"what {self.request.output} held before is kept in {older}")
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
+                self.watcher.note(f"what {output} held before is kept in {older}")
         comment = f"Written by hotlap {__version__} tune; `hotlap run` applies it."
         kept = SettingsFile(dict(levers), self.request.command)
-        write_settings(self.request.output, kept, comment)
+        write_settings(output, kept, comment)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(_identity(output))
+
+
+def _identity(file: Path) -> str:
+    """Of what a file holds; empty where there is none."""
+    with contextlib.suppress(OSError):
+        return f"{file.resolve()} {hashlib.sha256(file.read_bytes()).hexdigest()}"
+    return ""
 
 
 def _sources(command: Sequence[str]) -> list[str]:
