@@ -1,6 +1,6 @@
 """Trains a small net many times, with and without a lever, and prints what a trial would hold.
 
-    guard_trainings.py calm|wild|dropout LEVER_FILE SEEDS LEVER[=VALUE] …
+    guard_trainings.py calm|wild|dropout|restless LEVER_FILE SEEDS LEVER[=VALUE] …
 
 For each seed and lever one line of JSON: losses and fingerprints. In one process, because a
 process a training would take minutes; each training starts from its seed and undoes its lever.
@@ -22,12 +22,15 @@ from hotlap.levers.common.noise import NOISE
 from hotlap.levers.common.process import Process
 
 N_STEPS = 42
+WILD = ("wild", "restless")
+CHANCE = torch.Generator()
+CHANCE.seed()  # by nobody: as where sums are made in the order in which threads come
 
 
 def data(seed: int, kind: str) -> TensorDataset:
     """Images of four classes, that can be learnt and not at once; or noise with any label."""
     made = torch.Generator().manual_seed(1000 + seed)
-    if kind == "wild":
+    if kind in WILD:
         images = torch.randn(N_STEPS * 20, 3, 12, 12, generator=made)
         return TensorDataset(images, torch.randint(10, (len(images),), generator=made))
     labels = torch.randint(4, (N_STEPS * 20,), generator=made)
@@ -39,7 +42,7 @@ def data(seed: int, kind: str) -> TensorDataset:
 
 def net(kind: str) -> nn.Module:
     """Two convolutions and a linear layer, with dropout or without; or more of them, normalised."""
-    if kind == "wild":
+    if kind in WILD:
         blocks = [(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in "1234"]
         parts = [part for block in blocks for part in block]
         return nn.Sequential(
@@ -56,6 +59,13 @@ def net(kind: str) -> nn.Module:
     )
 
 
+def disturb(model: nn.Module) -> None:
+    """What another order of sums does to gradients, different each time."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad *= 1 + 1e-7 * torch.randn(parameter.shape, generator=CHANCE)
+
+
 def train(kind: str, seed: int, lever: object, value: str) -> dict:
     """One training; the calls of the model go the way they do under hotlap.
 
@@ -70,9 +80,7 @@ def train(kind: str, seed: int, lever: object, value: str) -> dict:
         process.apply(lever, value)
     fingerprints = Fingerprints(torch, lambda **event: events.append(event))
     model = net(kind)
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.2 if kind == "wild" else 0.02, momentum=0.9
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2 if kind in WILD else 0.02, momentum=0.9)
     losses = []
     loader = DataLoader(dataset, batch_size=16, shuffle=True)
     for step, (images, labels) in enumerate(loader):
@@ -83,6 +91,8 @@ def train(kind: str, seed: int, lever: object, value: str) -> dict:
         loss = nn.functional.cross_entropy(output, labels)
         optimizer.zero_grad()
         loss.backward()
+        if kind == "restless":
+            disturb(model)
         optimizer.step()
         losses.append(loss.item())
         if len(losses) == N_STEPS:

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 TRAP_FILE = str(HERE / "traps.py")
 LEVERS = {lever.name: lever for lever in find_levers((TRAP_FILE,))}
 TRAPS = [name for name in LEVERS if "_claims_" in name]
+CLAIM_NOTHING = [name for name in TRAPS if name.endswith("_nothing")]
 BEHIND_DROPOUT = [name for name in LEVERS if name.endswith("_behind_dropout")]
 HONEST = ["bf16", "channels_last", "fused_optimizer", "foreach_optimizer", "honest_nothing"]
 N_SEEDS = 20
@@ -70,6 +71,12 @@ def trainings(request: pytest.FixtureRequest) -> Trainings:
 def trainings_with_dropout() -> Trainings:
     """Of a net with dropout, whose masks the levers draw from elsewhere."""
     return made("dropout", "honest_masks", *BEHIND_DROPOUT)
+
+
+@pytest.fixture(scope="module")
+def trainings_by_chance() -> Trainings:
+    """That never repeat themselves, and in which every difference grows fast."""
+    return made("restless", "honest_nothing", *CLAIM_NOTHING)
 
 
 def made(kind: str, *levers: str) -> Trainings:
@@ -129,6 +136,23 @@ def test_other_masks_of_dropout_pass_at_least_19_times_of_20(
 
 
 LOSSES = [2.0 * 0.97**i + 0.05 * (i % 3) for i in range(40)]
+
+
+@pytest.mark.parametrize("name", CLAIM_NOTHING)
+def test_a_trap_does_not_hide_in_a_training_that_does_not_repeat_itself(
+    trainings_by_chance: Trainings, name: str
+) -> None:
+    assert n_passed(trainings_by_chance, name) == 0
+
+
+def test_in_a_training_that_does_not_repeat_itself_an_honest_lever_passes_19_times_of_20(
+    trainings_by_chance: Trainings,
+) -> None:
+    first, again = trainings_by_chance[""][0], trainings_by_chance[""][N_SEEDS]
+    assert first.losses != again.losses
+    assert n_passed(trainings_by_chance, "honest_nothing") >= 19
+
+
 UPDATES: list[dict[str, Any]] = [
     {"fingerprint": i, "inputs": [float(i)], "gradients": [1.0, 2.0], "moved": [True, True]}
     for i in range(12)

@@ -4,7 +4,7 @@ Baseline and trial start from the same seed and see the same data in the same or
 levers claim can be checked:
 
     nothing      every loss is the baseline's; where the baseline does not repeat itself, what is
-                 asked of rounding, with its repetition as the measure
+                 asked of rounding
     rounding     the model gets the same inputs; gradients of the first update have the same size;
                  every parameter moves that moved before; losses lie no further off than the
                  levers' bounds and than rounding drives this training apart
@@ -34,6 +34,8 @@ MIN_STEPS = 30
 N_NOISES = 10.0
 """How many times further than the noisy baseline rounding may go: that is one draw, and growth is
 exponential. Losses far apart are caught here; what is near is left to the first updates."""
+LAST_DIGITS = 1e-6
+"""Of a loss in fp32: two runs may differ there though their first steps happen to be the same."""
 DRIVEN_APART = 2e-2
 """Once rounding alone drives losses this far apart, single ones tell nothing; curves still do."""
 MAX_GRADIENT_BOUND = 6e-3
@@ -77,10 +79,11 @@ class Claim:
         """Whether single losses tell nothing, because random numbers are others."""
         return self.new_randomness or self.new_dropout
 
-    @property
-    def needs_noise(self) -> bool:
+    def needs_noise(self, repeats_itself: bool) -> bool:
         """Whether it is judged by what noise does: to losses, or to inputs that a model makes."""
-        return self.new_dropout or (self.changes == "rounding" and not self.new_randomness)
+        if self.new_randomness or self.changes == "maths":
+            return False
+        return self.new_dropout or self.changes == "rounding" or not repeats_itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +210,19 @@ def _judge_steps(
 ) -> Verdict:
     """No loss further off than the bound, and than noise or a repetition drives them apart."""
     first, noisy, own = reference.baselines[0], reference.noisy, reference.own_deviations
-    is_rounding = claim.changes == "rounding" and noisy is not None
-    noise = _deviations(_pairs(first.losses, noisy.losses)) if noisy and is_rounding else []
+    noise = _deviations(_pairs(first.losses, noisy.losses)) if noisy else []
     for step, deviation in enumerate(_deviations(pairs), 1):
         seen = (*noise[: step + 1], *own[: step + 1])
         driven = max(map(abs, seen), default=reference.known_deviation)
         if driven > DRIVEN_APART:
             break
-        allowed = claim.bound + N_NOISES * driven
+        allowed = max(claim.bound, LAST_DIGITS) + N_NOISES * driven
         if abs(deviation) > allowed:
             x, y = pairs[step - 1]
             return Verdict(
                 False,
                 f"the loss of step {step} is {y:.7g} instead of {x:.7g}: {abs(deviation):.1e} "
-                f"apart, {allowed:.1e} may come of {'rounding' if is_rounding else 'chance'}",
+                f"apart, {allowed:.1e} may come of rounding",
             )
     return _judge_curves(pairs, claim.bound, noise or own, known)
 

@@ -107,7 +107,7 @@ class Standing:
         if limit and (memory_of(trial) or 0) > limit and self._fits(self.best):
             return "oom", "it takes more memory than the limit", None
         claim = self.claim(settings)
-        if claim.needs_noise:
+        if claim.needs_noise(repeats_itself=not self.reference.own_deviation):
             self.measure_noise()
         verdict = judge(self.reference, trial, claim)
         return ("ok", "", verdict) if verdict.same else ("different", verdict.text, verdict)
