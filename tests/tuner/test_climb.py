@@ -584,6 +584,31 @@ class Weighed(World):
         )
 
 
+def test_what_takes_more_memory_than_the_limit_is_refused_however_fast_it_is() -> None:
+    world = Weighed({"a": 3.0, "b": 1.3}, memory={"a": 2.5, "b": 1.5})
+    one = climb(world, [A, B], memory_limit_bytes=2.0 * 2**30)
+    assert one.best == {"b": "on"}
+    refused = rung_of(one, "a")
+    told = "it takes more memory than the limit"
+    assert (refused.state, refused.reason, refused.kept) == ("oom", told, False)
+    assert climb(world, [A, B]).best == {"a": "on", "b": "on"}
+
+
+def test_a_limit_that_the_command_itself_exceeds_binds_once_something_fits() -> None:
+    """The baseline takes 3 GiB, and so it does with `a`; `b` takes off 2, `c` puts on 2."""
+
+    class Grown(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            gib = 3 - 2 * ("b" in settings) + 2 * ("c" in settings)
+            return replace(super().make(settings, *numbers), host_peak_bytes=gib * 2**30)
+
+    world = Grown({"a": 1.5, "b": 1.3, "c": 1.5})
+    one = climb(world, [A, B, C], memory_limit_bytes=2.0 * 2**30)
+    assert one.best == {"a": "on", "b": "on"}
+    assert rung_of(one, "a").state == "ok"
+    assert rung_of(one, "c").state == "oom"
+
+
 @pytest.mark.parametrize(
     ("objective", "better", "worse"),
     [

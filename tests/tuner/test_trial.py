@@ -67,10 +67,9 @@ def test_hotlap_seeds_a_script_that_does_not(tmp_path: Path) -> None:
     assert first.losses != other.losses
 
 
-@pytest.mark.parametrize("draw", ["random.random()", "numpy.random.rand()"])
-def test_hotlap_seeds_what_else_a_script_draws_with(tmp_path: Path, draw: str) -> None:
+def test_hotlap_seeds_what_else_a_script_draws_with(tmp_path: Path) -> None:
     drawn = SCRIPT.replace("model = nn", "import numpy, random\nmodel = nn").replace(
-        "cross_entropy(model(x), y)", f"cross_entropy(model(x * {draw}), y)"
+        "model(x)", "model(x * random.random() + numpy.random.rand())"
     )
     (tmp_path / "train.py").write_text(drawn.replace("ENDING", "pass"))
     plan = TrialPlan(("train.py",), tmp_path, tmp_path / "runs", ())
