@@ -135,30 +135,38 @@ def use_once(session: types.SimpleNamespace) -> None:
 
 
 def check(settings: Mapping[str, str], process: Process, session: Any, reports: Reports) -> Any:
-    """Apply levers once and twice, undo them, and say what came of it."""
+    """Apply levers and take them back, two times, and say what came of it."""
     plain, before = train(session), snapshot()
-    outcomes = []
-    for n_times in (1, 2):
-        reports.clear()
-        for _ in range(n_times):
-            for lever in LEVERS:
-                if lever.name in settings:
-                    process.apply(lever, settings[lever.name])
-        losses = train(session)
-        outcomes.append({kind: reports.of(kind) for kind in ("done", "failed")} | {"loss": losses})
-        process.undo()
-    left = sorted(changed(before, snapshot()))
-    hook = session.around_call
+    rounds = [apply_and_undo(settings, before, process, session, reports) for _ in range(2)]
     reports.clear()
     again = train(session)
     return {
-        "once": outcomes[0],
-        "twice": outcomes[1],
-        "left": left + (["around_call"] if hook is not None else []),
+        "rounds": rounds,
         "plain": plain,
         "after_undo": again,
         "reports_after_undo": [event for event in reports if "seen" not in event],
     }
+
+
+def apply_and_undo(
+    settings: Mapping[str, str],
+    before: Mapping[str, Any],
+    process: Process,
+    session: Any,
+    reports: Reports,
+) -> dict[str, Any]:
+    """What levers did and reported, and what is left of them behind their undo."""
+    reports.clear()
+    for lever in LEVERS:
+        if lever.name in settings:
+            process.apply(lever, settings[lever.name])
+            process.apply(lever, settings[lever.name])
+    losses = train(session)
+    told = {kind: reports.of(kind) for kind in ("done", "failed")}
+    process.undo()
+    left = sorted(changed(before, snapshot()))
+    hook = [] if session.around_call is None else ["around_call"]
+    return {**told, "loss": losses, "left": left + hook}
 
 
 def main(wanted: dict[str, dict[str, str]], results: Path) -> None:

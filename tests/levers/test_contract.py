@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 import pytest
 from running import Result, environment, run_hotlap
+from witness import NAME
 
 import hotlap.levers
 from hotlap.levers import LEVERS
@@ -28,6 +29,7 @@ from hotlap.machine.host import describe_host
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE / "example_training.py"
+WITNESS = str(HERE / "witness.py")
 BY_NAME = {lever.name: lever for lever in LEVERS}
 PHASES = {"data", "transfer", "forward", "backward", "optimizer", "other"}
 N_STEPS = 12
@@ -40,6 +42,9 @@ NONSENSE = ("banana", "", "off", "false", "0", "-1", "x0", "nan", "bucket_0mb")
 """Values of no lever: 'off' leaves it out before it is asked."""
 N_COMPARED = 10
 """First losses that a bound is about."""
+N_FOR_CPUS = 12
+"""So many levers, at least, have something to do in the example on any CPU, with or without bf16
+instructions, a second core or a compiler."""
 N_CPUS = describe_host().n_cpus_allocated or 1
 PLAIN = {"OMP_NUM_THREADS": str(min(2, N_CPUS)), "OMP_WAIT_POLICY": "PASSIVE"}
 """More than one thread, where that is possible: some levers are about threads. They do not spin
@@ -57,7 +62,20 @@ class Trial:
 
     @cached_property
     def events(self) -> Events:
-        return read_events(self.result.result().folder)
+        """Of the levers alone: what the witness told is in `facts`."""
+        events = read_events(self.result.result().folder)
+        done = {name: what for name, what in events.done.items() if name != NAME}
+        return replace(events, done=done)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the training was made of, as the witness read it off."""
+        told = read_events(self.result.result().folder).done[NAME]
+        facts: dict[str, Any] = {}
+        for one in told:
+            facts |= json.loads(one)
+        assert facts.keys() == {"loader", "input", "model", "optimizer", "process", "environment"}
+        return facts
 
     @property
     def losses(self) -> list[float]:
@@ -74,7 +92,7 @@ class Bench:
 
     folder: Path
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
-    with_lever: dict[str, Trial] = field(default_factory=dict)
+    with_settings: dict[frozenset[tuple[str, str]], Trial] = field(default_factory=dict)
     with_edit: dict[str, Trial] = field(default_factory=dict)
 
     def start(self, name: str, variables: Mapping[str, str], script: Path = EXAMPLE) -> Trial:
@@ -117,21 +135,44 @@ class Bench:
 
     def start_lever(self, lever: Lever) -> None:
         """Run with the lever, and with its edit where that can be made."""
-        settings = self.settings(lever)
-        variables: dict[str, str] = {}
-        for name, value in settings.items():
-            variables |= BY_NAME[name].environment(value, self.workload)
-        variables |= Orders(settings).to_environment()
-        self.with_lever[lever.name] = self.start(f"lever/{lever.name}", variables)
+        self.trial(self.settings(lever))
         if not in_words_only(self.edits(lever)):
             self.with_edit[lever.name] = self._start_edit(lever)
+
+    def with_lever(self, lever: Lever) -> Trial:
+        """With the lever, and those that it is nothing without."""
+        return self.trial(self.settings(lever))
+
+    def without_lever(self, lever: Lever) -> Trial:
+        """With those alone that it is nothing without: the example as it is, for most."""
+        settings = self.settings(lever)
+        del settings[lever.name]
+        return self.trial(settings)
+
+    def trial(self, settings: Mapping[str, str]) -> Trial:
+        """The run with some levers, and the witness behind them; the same ones run once."""
+        key = frozenset(settings.items())
+        if key not in self.with_settings:
+            variables: dict[str, str] = {}
+            for name, value in settings.items():
+                variables |= BY_NAME[name].environment(value, self.workload)
+            variables |= witnessed(settings)
+            self.with_settings[key] = self.start(
+                f"levers/{'+'.join(settings) or 'none'}", variables
+            )
+        return self.with_settings[key]
 
     def _start_edit(self, lever: Lever) -> Trial:
         edits = self.edits(lever)
         variables = dict(pair for e in edits if e.kind == "environment" for pair in e.arguments)
         script = self.folder / f"{lever.name}.py"
         script.write_text(apply_edits(edits).get(str(EXAMPLE), EXAMPLE.read_text()))
-        return self.start(f"edit/{lever.name}", variables, script)
+        return self.start(f"edit/{lever.name}", variables | witnessed({}), script)
+
+
+def witnessed(settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables that have these levers applied, and the witness behind them."""
+    return Orders({**settings, NAME: "on"}, lever_files=(WITNESS,)).to_environment()
 
 
 def in_words_only(edits: list[Edit]) -> list[Edit]:
@@ -217,7 +258,7 @@ def says_why_not(lever: Lever, bench: Bench) -> bool:
     decision = lever.applies(bench.workload)
     if not decision.yes:
         assert len(decision.reason.split()) >= 4
-        assert lever.name not in bench.with_lever
+        assert not any(name == lever.name for key in bench.with_settings for name, _ in key)
     return not decision.yes
 
 
@@ -277,14 +318,15 @@ def test_it_decides_with_a_reason(lever: Lever, bench: Bench, where: str) -> Non
 
 
 @EACH
-def test_twice_is_once(lever: Lever, outcome: Any) -> None:
+def test_taken_back_and_applied_again_it_has_its_effect_once(lever: Lever, outcome: Any) -> None:
     if outcome is None:
         assert lever.values(Workload()) == ()
         return
-    once, twice = ({**outcome[name]} for name in ("once", "twice"))
-    for one in (once, twice):  # counts of objects differ
+    first, again = ({**one} for one in outcome["rounds"])
+    for one in (first, again):  # counts of objects differ
         one["done"] = [re.sub(r"\d+", "N", text) for text in one["done"]]
-    assert once == twice
+    assert first == again
+    assert len(set(first["done"])) == len(first["done"]), "it tells the same change twice"
 
 
 @EACH
@@ -292,7 +334,7 @@ def test_undo_leaves_torch_as_it_was(lever: Lever, outcome: Any) -> None:
     if outcome is None:
         assert lever.values(Workload()) == ()
         return
-    assert outcome["left"] == []
+    assert [one["left"] for one in outcome["rounds"]] == [[], []]
     assert outcome["after_undo"] == outcome["plain"]
     assert outcome["reports_after_undo"] == []
 
@@ -301,17 +343,23 @@ def test_undo_leaves_torch_as_it_was(lever: Lever, outcome: Any) -> None:
 def test_what_applies_does_something(lever: Lever, bench: Bench) -> None:
     if says_why_not(lever, bench):
         return
-    trial = bench.with_lever[lever.name]
+    trial = bench.with_lever(lever)
     assert trial.losses
     assert trial.events.failed == {}
     assert trial.events.done.keys() == bench.settings(lever).keys()
+
+
+def test_a_dozen_levers_do_something_to_the_example(bench: Bench) -> None:
+    trials = {x.name: bench.with_lever(x) for x in LEVERS if x.applies(bench.workload).yes}
+    effective = [name for name, trial in trials.items() if name in trial.events.done]
+    assert len(effective) >= N_FOR_CPUS, f"only {effective}"
 
 
 @EACH
 def test_the_losses_are_those_it_promises(lever: Lever, bench: Bench) -> None:
     if says_why_not(lever, bench):
         return
-    losses, plain = bench.with_lever[lever.name].losses, bench.baseline.losses
+    losses, plain = bench.with_lever(lever).losses, bench.baseline.losses
     if lever.changes == "nothing":
         assert losses == plain
     elif lever.changes == "rounding":
@@ -328,14 +376,24 @@ def test_its_edit_does_the_same(lever: Lever, bench: Bench) -> None:
         assert lever.name in ONLY_IN_WORDS
         assert all(len(describe(edit).split()) >= 4 for edit in in_words)
         return
-    trial = bench.with_edit[lever.name]
-    assert trial.events.done == {}
+    edited, applied = bench.with_edit[lever.name], bench.with_lever(lever)
+    assert edited.events.done == {}
     n_same = ONLY_THE_FIRST_EPOCH.get(lever.name, N_STEPS)
-    assert trial.losses[:n_same] == bench.with_lever[lever.name].losses[:n_same]
+    assert edited.losses[:n_same] == applied.losses[:n_same]
+    assert applied.facts != bench.without_lever(lever).facts, "the witness does not see the lever"
+    assert but_for_the_environment(edited.facts) == but_for_the_environment(applied.facts)
+    for variables in (dict(e.arguments) for e in bench.edits(lever) if e.kind == "environment"):
+        assert variables.items() <= edited.facts["environment"].items()
+        assert variables.items() <= applied.facts["environment"].items()
+
+
+def but_for_the_environment(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A lever may say the same a second time there, for libraries beside torch."""
+    return {what: one for what, one in facts.items() if what != "environment"}
 
 
 def test_the_example_trains_the_same_each_time(bench: Bench) -> None:
-    again = bench.start("again", Orders().to_environment())
+    again = bench.trial({})
     assert again.losses == bench.baseline.losses
     assert again.losses[-1] < again.losses[0]
     assert os.path.samefile(bench.workload.models[0].site.file, EXAMPLE)  # type: ignore[union-attr]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,12 +144,17 @@ def test_libraries_are_found_where_they_lie(
 
 
 def test_onednn_keeps_to_older_instructions() -> None:
-    code = "import torch; x = torch.ones(64, 64).bfloat16(); print((x @ x)[0, 0].item())"
-    variables = onednn_isa.environment("AVX512_CORE_BF16", Workload())
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(variables), capture_output=True, timeout=100
-    )
-    assert done.stdout == b"64.0\n", done.stderr.decode()
+    code = "import torch; torch.nn.Conv2d(3, 16, 3)(torch.ones(8, 3, 32, 32))"
+
+    def used(variables: Mapping[str, str]) -> str:
+        """The instructions that oneDNN says it uses at most."""
+        words, env = [sys.executable, "-c", code], environment({**variables, "ONEDNN_VERBOSE": "1"})
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=100)
+        (told,) = [line for line in done.stdout.splitlines() if ",info,cpu,isa:" in line]
+        return told.rpartition("isa:")[2]
+
+    assert used({}) != "Intel SSE4.1"
+    assert used(onednn_isa.environment("SSE41", Workload())) == "Intel SSE4.1"
     amx = Workload(cpu_flags=frozenset({"amx_bf16", "avx512_bf16"}))
     assert onednn_isa.applies(amx).yes
     assert onednn_isa.values(amx) == ("AVX512_CORE_BF16", "AVX2")

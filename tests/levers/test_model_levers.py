@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from hotlap.levers import (
     longest_input,
     pure_bf16,
 )
+from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.workload import Seen, Site, Workload
 
@@ -345,8 +345,15 @@ def test_every_value_has_an_edit(lever: Lever) -> None:
     for facts in ({}, ON_CPU):
         one = workload(**facts)
         for value in lever.values(one):
-            assert all(edit.text for edit in lever.edit(value, one))
-    assert lever.edit(lever.values(Workload())[0], Workload()) is not None
+            edits = lever.edit(value, one)
+            assert edits
+            assert all(edit.text for edit in edits)
+
+
+@pytest.mark.parametrize("lever", [one.LEVER for one in OURS], ids=lambda one: one.name)
+def test_where_nothing_was_seen_no_edit_names_a_line(lever: Lever) -> None:
+    for value in lever.values(Workload()):
+        assert all(edit.site is None for edit in lever.edit(value, Workload()))
 
 
 def test_edits_name_the_lines_of_the_script() -> None:
@@ -406,10 +413,15 @@ def test_compile_comes_after_what_it_compiles() -> None:
         assert names.index(name) < names.index("compile")
 
 
-def test_values_and_arguments_survive_json() -> None:
-    values = {lever.name: lever.values(workload()) for lever in (one.LEVER for one in OURS)}
-    assert all(isinstance(value, str) for each in values.values() for value in each)
-    assert json.dumps(values)
+@pytest.mark.parametrize("lever", [one.LEVER for one in OURS], ids=lambda one: one.name)
+def test_values_reach_the_training_process_as_they_are(
+    lever: Lever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in lever.values(workload()):
+        monkeypatch.setenv(
+            Orders.VARIABLE, Orders({lever.name: value}).to_environment()[Orders.VARIABLE]
+        )
+        assert Orders.from_environment().levers == {lever.name: value}
 
 
 def test_weights_that_lie_in_both_orders_are_channels_last_only_if_they_were_put_so() -> None:

@@ -10,7 +10,7 @@ from running import Command, RunCache, run_hotlap
 from hotlap.levers import channels_last, ddp
 from hotlap.levers.common.edits import unified_diff
 from hotlap.levers.common.inside import Orders
-from hotlap.levers.common.workload import read_events, workload_from
+from hotlap.levers.common.workload import Workload, read_events, workload_from
 
 LEVERS = {"workers": "1", "channels_last": "on", "fused_optimizer": "on", "gc_pauses": "freeze"}
 RANKS = ("torchrun", "--standalone", "--nproc_per_node", "2", "ddp.py")
@@ -34,6 +34,18 @@ STYLES = {
     "ddp-spawn": Command(("ddp_spawn.py",)),
     "package": Command(("python", "-m", "pkg.train")),
 }
+WITHOUT_LOADER = {"plain", "amp-scaler", "lbfgs", "compiled"}
+WITHOUT_CHOICE = {"lbfgs", "hf"}
+"""Whose optimizer has no fused form, or is made by a framework that asks for it itself."""
+WITH_CONVOLUTIONS = {"loader"}
+
+
+def effective_in(style: str) -> set[str]:
+    """Those of the levers that have something to change there."""
+    without = {"workers"} if style in WITHOUT_LOADER else set()
+    without |= {"fused_optimizer"} if style in WITHOUT_CHOICE else set()
+    without |= set() if style in WITH_CONVOLUTIONS else {"channels_last"}
+    return LEVERS.keys() - without
 
 
 @pytest.mark.parametrize(("style", "command"), STYLES.items(), ids=list(STYLES))
@@ -50,9 +62,28 @@ def test_a_loop_of_this_style_trains_the_same(
     assert losses == pytest.approx(expected, rel=1e-3, abs=1e-5)
     events = read_events(result.folder)
     assert events.failed == {}
-    assert "gc_pauses" in events.done
+    assert events.done.keys() == effective_in(style)
     assert events.fingerprints
     workload = workload_from(events, {}, 2, 2, ())
     assert bool(workload.ddps) is style.startswith("ddp")
     for lever, value, new in DDP_EDITS if workload.ddps else ():
         assert new in unified_diff(lever.edit(value, workload))
+
+
+@pytest.mark.parametrize("value", ddp.LEVER.values(Workload()))
+def test_two_ranks_train_the_same_with_each_argument_of_ddp(
+    runs: RunCache, tmp_path: Path, value: str
+) -> None:
+    plain = runs(Command(RANKS))
+    orders = Orders({"ddp": value}).to_environment()
+    result = run_hotlap(*RANKS, folder=tmp_path, options=("--quiet",), env=orders)
+    assert result.code == 0, result.stderr.decode()
+    for rank in range(2):
+        losses, expected = result.printed_losses(rank), plain.printed_losses(rank)
+        assert len(losses) == plain.n_steps
+        assert losses == pytest.approx(expected, rel=ddp.LEVER.bound)
+    assert plain.printed_losses(0) != plain.printed_losses(1)  # each has data of its own
+    events = read_events(result.folder)
+    assert events.failed == {}
+    assert events.done.keys() == {"ddp"}
+    assert len(events.done["ddp"]) == 2, "both ranks tell of it"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hotlap.levers.common.lever import Decision, Lever
+
+MENDED = "HOTLAP_TEST_MENDED"
 
 
 def die(torch: Any, value: str, process: Any) -> None:
@@ -29,18 +32,32 @@ def idle(torch: Any, value: str, process: Any) -> None:
     """The lever finds nothing to change."""
 
 
-def _lever(name: str, apply: Any, *values: str) -> Lever:
+def lean(torch: Any, value: str, process: Any) -> None:
+    """The process dies unless another lever has set its variable: on some machines only."""
+    if MENDED not in os.environ:
+        die(torch, "SIGILL", process)
+    else:
+        process.did("it leans on what is mended")
+
+
+def mend(torch: Any, value: str, process: Any) -> None:
+    """The variable is there before Python starts."""
+    process.did(f"{MENDED} is set")
+
+
+def _lever(name: str, apply: Any, *values: str, **fields: Any) -> Lever:
     return Lever(
         name=name,
         summary=apply.__doc__,
         changes="nothing",
         risk="safe",
         phases=("data", "forward", "backward", "optimizer", "other"),
-        saves=lambda workload: 0.1,
+        saves=lambda workload: 0.05,  # too little for a second look at a rate
         values=lambda workload: values,
         applies=lambda workload: Decision(True, "it is a test"),
         edit=lambda value, workload: (),
         apply=apply,
+        **fields,
     )
 
 
@@ -48,4 +65,6 @@ LEVERS = (
     _lever("dies", die, "SIGILL", "SIGSEGV"),
     _lever("fails", fail, "on"),
     _lever("idles", idle, "on"),
+    _lever("leans", lean, "on", needs=("mends",)),
+    _lever("mends", mend, "on", environment=lambda value, workload: {MENDED: value}),
 )

@@ -410,10 +410,21 @@ def test_a_lever_that_did_nothing_is_not_credited() -> None:
 
 
 def test_the_end_is_no_slower_than_the_baseline() -> None:
-    """Two levers that pay alone and hurt together; the climb cannot end below where it began."""
     for seed in range(10):
         one = climb(World({"a": 0.7, "b": 0.9}, 0.05, seed=seed), [A, B])
         assert one.result.value >= 1.0
+
+
+def test_of_two_levers_that_pay_alone_and_hurt_together_one_is_kept() -> None:
+    class Rivals(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            self.speedups = {"a": 0.7} if {"a", "b"} <= settings.keys() else {"a": 1.4, "b": 1.4}
+            return super().make(settings, *numbers)
+
+    for seed in range(10):
+        one = climb(Rivals({}, 0.03, seed=seed), [A, B])
+        assert len(one.best) == 1
+        assert one.result.low > 1.0
 
 
 def test_a_budget_that_is_used_up_leaves_levers_untried_and_says_so() -> None:
@@ -490,20 +501,26 @@ def test_a_machine_that_is_not_steady_is_told() -> None:
 
 
 def test_a_trial_that_meets_the_end_of_the_budget_leaves_time_for_the_proof() -> None:
-    world = World({})
     limits = []
 
-    def make(settings: Mapping[str, str], seed: int, n: int, warm: int, limit_s: float) -> Trial:
-        limits.append(limit_s)
-        trial = world.make(settings, seed, n, warm, limit_s)
-        return replace(trial, state="hung", reason="slow") if settings else trial
+    class Slow(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            limits.append(numbers[-1])
+            trial = super().make(settings, *numbers)
+            self.clock_s += trial.total_s
+            return replace(trial, state="hung", reason="slow") if settings else trial
 
-    bench = Bench(make, rate, 60.0, 4.0)
+    class Clocked(Bench):
+        def time_left(self) -> float:
+            return self.budget_s - world.clock_s
+
+    world = Slow({})
+    bench = Clocked(world.make, rate, 60.0, 4.0)
     bench.measure({})
     trial = bench.measure({"a": "on"})
-    assert limits[1] == pytest.approx(60.0 - 2 * 5.0, abs=1.0)
+    assert limits[1] == 60.0 - 5.0 - 2 * 5.0
     assert trial.state == "cut short"
-    assert trial.reason == "it had not ended after 50 s, all that the budget left for it"
+    assert trial.reason == "it had not ended after 45 s, all that the budget left for it"
     bench.measure({})
     assert limits[2] == 10 * 5.0  # as long as a trial is waited for
 
@@ -565,6 +582,31 @@ class Weighed(World):
             host_peak_bytes=int(factor * 2**30),
             energy_per_sample_j=factor,
         )
+
+
+def test_what_takes_more_memory_than_the_limit_is_refused_however_fast_it_is() -> None:
+    world = Weighed({"a": 3.0, "b": 1.3}, memory={"a": 2.5, "b": 1.5})
+    one = climb(world, [A, B], memory_limit_bytes=2.0 * 2**30)
+    assert one.best == {"b": "on"}
+    refused = rung_of(one, "a")
+    told = "it takes more memory than the limit"
+    assert (refused.state, refused.reason, refused.kept) == ("oom", told, False)
+    assert climb(world, [A, B]).best == {"a": "on", "b": "on"}
+
+
+def test_a_limit_that_the_command_itself_exceeds_binds_once_something_fits() -> None:
+    """The baseline takes 3 GiB, and so it does with `a`; `b` takes off 2, `c` puts on 2."""
+
+    class Grown(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            gib = 3 - 2 * ("b" in settings) + 2 * ("c" in settings)
+            return replace(super().make(settings, *numbers), host_peak_bytes=gib * 2**30)
+
+    world = Grown({"a": 1.5, "b": 1.3, "c": 1.5})
+    one = climb(world, [A, B, C], memory_limit_bytes=2.0 * 2**30)
+    assert one.best == {"a": "on", "b": "on"}
+    assert rung_of(one, "a").state == "ok"
+    assert rung_of(one, "c").state == "oom"
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,7 @@ def test_interrupted_it_keeps_what_there_is(tmp_path: Path) -> None:
     words = [*HOTLAP, "tune", "--sweep", "batch", "--steps", "10", "--json", "s.json", "train.py"]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    while "x1" not in process.stderr.readline():
-        pass
+    assert any("x1" in line for line in iter(process.stderr.readline, "")), "it ended before that"
     process.send_signal(signal.SIGINT)
     _, text = process.communicate(timeout=60)
     assert process.returncode == 130

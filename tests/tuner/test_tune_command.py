@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import hotlap, ladder_of, work
+from running import wait_for
 from simulated import World
 
 from hotlap.cli.tune import parse
@@ -23,74 +24,18 @@ from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
 from hotlap.tuner.prove import prove
 from hotlap.tuner.settings import read_settings
-from hotlap.tuner.trial import run_trial
+from hotlap.tuner.trial import marked_processes, run_trial
 from hotlap.tuner.tune import TuneRequest, Tuning, Watcher
 
 HERE = Path(__file__).parent
-N_BASELINES = 4
-"""Trials before the first rung: a look, the baseline twice, and once with noise."""
-
-TRAINING = """
-import sys, time
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 800
-
-    def __getitem__(self, i):
-        time.sleep(DELAY)
-        made = torch.Generator().manual_seed(i)
-        return torch.randn(8, generator=made), i % 4
-
-def main():
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(Slow(), batch_size=8, shuffle=True)
-    for epoch in range(2):
-        for images, labels in loader:
-            loss = nn.functional.cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        torch.save(model.state_dict(), "model.pt")
-
-main()
-"""
-
-
-def hotlap(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotlap", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        **fields,
-    )
-
-
-def work(tmp_path: Path, delay: str) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "train.py").write_text(TRAINING.replace("DELAY", delay))
-    (folder / "model.pt").write_bytes(b"weights of the user's own")
-    return folder
-
-
-def ladder_of(folder: Path) -> dict[str, Any]:
-    ladder: dict[str, Any] = json.loads((folder / "ladder.json").read_text())
-    return ladder
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A training that waits for its data, tuned with the levers of the loader."""
     folder = work(tmp_path_factory.mktemp("tuned"), "0.004")
-    options = ("--only", "workers,fused_optimizer", "--steps", "32", "--json", "ladder.json")
+    levers = "workers,fused_optimizer,batch_size"
+    options = ("--only", levers, "--steps", "32", "--json", "ladder.json")
     proof = ("--prove", "40", "--seeds", "2")
     done = hotlap(folder, "tune", "--budget", "4", *options, *proof, "train.py")
     assert done.returncode == 0, done.stderr
@@ -106,14 +51,24 @@ def test_a_training_that_waits_for_data_gets_workers(tuned: tuple[Path, str]) ->
     (kept,) = [rung for rung in ladder["rungs"] if rung["kept"]]
     assert kept["contribution_low"] > 1.0
     assert kept["loss_verdict"].startswith("bit for bit")
-    assert "faster" in text
+    assert f"{ladder['ratio']:.2f}x faster [{ladder['ratio_low']:.2f}" in text
+
+
+def test_what_changes_the_maths_is_not_tried_unless_it_is_allowed(tuned: tuple[Path, str]) -> None:
+    folder, _ = tuned
+    (rung,) = [one for one in ladder_of(folder)["rungs"] if one["lever"] == "batch_size"]
+    assert rung["state"] == "not allowed"
+    assert "`--allow batch_size` tries it" in rung["reason"]
 
 
 def test_the_proof_is_in_what_is_written(tuned: tuple[Path, str]) -> None:
     folder, text = tuned
     proof = ladder_of(folder)["proof"]
     assert (proof["n_steps"], len(proof["baseline"]), len(proof["tuned"])) == (40, 2, 2)
-    assert proof["equivalent"] is ("final losses are equivalent" in text)
+    # Workers hand out the same samples in the same order, so that both train bit for bit alike.
+    assert proof["tuned"] == proof["baseline"]
+    assert proof["equivalent"] is True
+    assert "to 40 steps on 2 seeds: final losses are equivalent" in text
     (kept,) = (folder / ".hotlap").glob("ladder-*.json")
     assert json.loads(kept.read_text()) == ladder_of(folder)
 
@@ -161,14 +116,18 @@ def test_levers_that_harm_are_refused_and_named(tmp_path: Path) -> None:
     folder = work(tmp_path, "0")
     (folder / "hotlap.toml").write_text('[levers]\nworkers = "2"\n')
     traps = (
-        "scale_gradients_claims_rounding,drop_batches_claims_nothing,freeze_layer_claims_rounding"
+        *("scale_gradients_claims_rounding", "drop_batches_claims_nothing"),
+        *("freeze_layer_claims_rounding", "stale_data_claims_nothing"),
+        "skip_work_claims_rounding",
     )
-    options = ("--lever-file", str(HERE / "traps.py"), "--only", traps, "--json", "ladder.json")
+    chosen = ("--lever-file", str(HERE / "traps.py"), "--only", ",".join(traps))
+    options = (*chosen, "--json", "ladder.json")
     done = hotlap(folder, "tune", "--budget", "4", "--steps", "40", *options, "train.py")
     assert done.returncode == 0, done.stderr
     ladder = ladder_of(folder)
     assert ladder["levers"] == {}
-    assert [rung["state"] for rung in ladder["rungs"]] == ["different"] * 3
+    states = {rung["lever"]: rung["state"] for rung in ladder["rungs"]}
+    assert states == dict.fromkeys(traps, "different")
     assert "nothing was seen to pay" in done.stderr
     assert "note: what hotlap.toml held before is kept in hotlap.toml.old" in done.stderr
     assert read_settings(folder / "hotlap.toml.old").levers == {"workers": "2"}
@@ -189,7 +148,7 @@ def test_the_lever_that_the_documentation_shows_is_refused_by_the_guard(tmp_path
 
 def test_a_trial_that_dies_is_a_state_and_the_climb_goes_on(tmp_path: Path) -> None:
     folder = work(tmp_path, "0")
-    odd = ("--lever-file", str(HERE / "odd_levers.py"), "--only", "dies,fails,idles")
+    odd = ("--lever-file", str(HERE / "odd_levers.py"), "--only", "dies,fails,idles,leans")
     done = hotlap(
         folder, "tune", "--budget", "4", "--steps", "32", *odd, "--json", "ladder.json", "train.py"
     )
@@ -202,11 +161,20 @@ def test_a_trial_that_dies_is_a_state_and_the_climb_goes_on(tmp_path: Path) -> N
     assert "signal SIGSEGV" in rungs["dies", "SIGSEGV"]["reason"]
     assert rungs["fails", "on"]["reason"].endswith("RuntimeError: this torch is too old")
     assert rungs["idles", "on"]["state"] == "no effect"
+    alone, together = [one for one in ladder_of(folder)["rungs"] if one["lever"] == "leans"][:2]
+    assert alone["state"] == "crashed"
+    assert together["state"] == "ok"
+    assert "together with mends" in together["reason"]
+
+
+def trials_in(log: Path) -> list[str]:
+    """The marks that processes of all its trials carry."""
+    return [folder.name for folder in log.glob("tune-*/runs/*")]
 
 
 def test_interrupted_it_leaves_nothing_running_and_goes_on_later(tmp_path: Path) -> None:
-    folder = work(tmp_path, "0.002")
-    words = ("tune", "--budget", "5", "--only", "workers", "--steps", "32", "train.py")
+    folder = work(tmp_path, "0.004")
+    words = ("tune", "--budget", "4", "--only", "workers", "--steps", "32", "train.py")
     process = subprocess.Popen(
         [sys.executable, "-m", "hotlap", *words],
         cwd=folder,
@@ -214,21 +182,17 @@ def test_interrupted_it_leaves_nothing_running_and_goes_on_later(tmp_path: Path)
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    log = folder / ".hotlap"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        lines = [path.read_text().count("\n") for path in log.glob("tune-*/trials.jsonl")]
-        if lines and lines[0] >= N_BASELINES:
-            break
-        time.sleep(0.1)
-    time.sleep(1.0)
+    log, settings = folder / ".hotlap", folder / "hotlap.toml"
+    assert wait_for(lambda: settings.is_file(), 120), "no lever was kept"
+    (kept,) = read_settings(settings).levers.items()
+    assert wait_for(lambda: any(map(marked_processes, trials_in(log))), 20), "it tries nothing more"
     process.send_signal(signal.SIGINT)
     _, text = process.communicate(timeout=60)
     assert process.returncode == 130, text
     assert "the same command goes on where it was" in text
-    assert (folder / "hotlap.toml").is_file()
-    marked = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True)
-    assert marked.stdout == ""
+    assert kept[0] == "workers"
+    assert read_settings(settings).levers == dict([kept])
+    assert [marked_processes(name) for name in trials_in(log)] == [[]] * len(trials_in(log))
     done = hotlap(folder, *words)
     assert done.returncode == 0, done.stderr
     assert "going on with a climb that was interrupted after" in done.stderr
@@ -243,8 +207,7 @@ def test_interrupted_before_the_first_rung_it_says_so_in_one_sentence(tmp_path: 
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not list((folder / ".hotlap").glob("tune-*/runs/*/output.log")):
-        time.sleep(0.1)
+    assert wait_for(lambda: bool(trials_in(folder / ".hotlap")), 60), "no trial was begun"
     process.send_signal(signal.SIGTERM)
     _, text = process.communicate(timeout=60)
     assert process.returncode == 130
