@@ -259,6 +259,9 @@ def test_a_loader_that_a_forked_worker_makes_is_not_pinned(
     assert (here["pin_memory"], in_worker["pin_memory"]) == (True, False)
 
 
+TORCHS_NEXT = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
+
+
 class Casts:
     """Moves to another type, in the place of moves to another device: real, and done on a CPU."""
 
@@ -282,14 +285,15 @@ def casts() -> Iterator[Casts]:
     from hotlap.levers.common.process import Process
 
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
-    owners = (iterator_class.__next__, iterator_class._reset, torch.Tensor.to, torch.Tensor.cuda)
+    workers_class = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    owners = (workers_class._next_data, iterator_class._reset, torch.Tensor.to, torch.Tensor.cuda)
     process = Process(torch, SimpleNamespace(), lambda **event: None)
     stream = Casts()
     device_prefetch.install(torch, process, stream)
     yield stream
     process.undo()
     assert owners == (
-        *(iterator_class.__next__, iterator_class._reset),
+        *(workers_class._next_data, iterator_class._reset),
         *(torch.Tensor.to, torch.Tensor.cuda),
     )
 
@@ -307,6 +311,27 @@ def test_a_batch_is_fetched_one_ahead_and_its_move_found_made(casts: Casts, pers
             assert labels.sum().item() == sum(seen[-2:])
         assert seen == list(range(10))
         assert casts.n_made == casts.n_handed_over == 3  # all but the first two batches
+
+
+@pytest.mark.parametrize("persist", [False, True])
+def test_no_batch_is_lost_where_the_chronometer_marks_less_for_a_while(
+    casts: Casts, monkeypatch: pytest.MonkeyPatch, persist: bool
+) -> None:
+    """As it does on a GPU that waits for its host: it sets `__next__` to one of torch's own."""
+    iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
+    dataset = TensorDataset(torch.arange(20.0))
+    loader = DataLoader(dataset, batch_size=2, num_workers=1, persistent_workers=persist)
+    for _ in range(2):
+        seen = []
+        casts.n_handed_over = 0
+        for i, (values,) in enumerate(loader):
+            seen += values.to(torch.float64).tolist()
+            if i == 4:
+                monkeypatch.setattr(iterator_class, "__next__", lambda self: TORCHS_NEXT(self))
+            if i == 6:
+                monkeypatch.setattr(iterator_class, "__next__", TORCHS_NEXT)
+        assert seen == list(range(20))
+        assert casts.n_handed_over == 8  # all but the first two batches
 
 
 def test_a_batch_that_the_training_makes_itself_draws_its_numbers_in_turn(casts: Casts) -> None:

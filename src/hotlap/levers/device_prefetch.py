@@ -92,7 +92,7 @@ class Prefetcher:
         self._aheads: WeakKeyDictionary[Any, Ahead] = WeakKeyDictionary()
 
     def next_batch(self, iterator: Any) -> Any:
-        """What `__next__` returns or raises, at the call that it belongs to."""
+        """What `_next_data` returns or raises, at the call that it belongs to."""
         ahead = self._aheads.get(iterator)
         if ahead is None:
             ahead = self._aheads[iterator] = Ahead()
@@ -102,7 +102,7 @@ class Prefetcher:
             raise made
         batch, copies = made if made is not None else (self._fetch(iterator), {})
         ahead.hand_out(batch, copies, self._tensor_type)
-        if ahead.moves and iterator._num_workers:
+        if ahead.moves:
             ahead.next = self._fetch_ahead(iterator, ahead.moves)
         return batch
 
@@ -214,16 +214,20 @@ def apply(torch: Any, value: str, process: Process) -> None:
 
 
 def install(torch: Any, process: Process, stream: Any) -> None:
-    """Take the place of what fetches a batch and of what moves a tensor."""
+    """Take the place of what fetches a batch of the workers and of what moves a tensor.
+
+    Not of `__next__` itself: the chronometer sets it anew whenever it marks more or less.
+    """
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
-    prefetcher = Prefetcher(torch.Tensor, iterator_class.__next__, stream)
+    workers_class = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    prefetcher = Prefetcher(torch.Tensor, workers_class._next_data, stream)
     reset = iterator_class._reset
 
     def begin_anew(iterator: Any, *args: Any, **kwargs: Any) -> Any:
         prefetcher.forget(iterator)  # workers that persist come back with the same iterator
         return reset(iterator, *args, **kwargs)
 
-    process.replace(iterator_class, "__next__", lambda self: prefetcher.next_batch(self))
+    process.replace(workers_class, "_next_data", lambda self: prefetcher.next_batch(self))
     process.replace(iterator_class, "_reset", begin_anew)
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)
