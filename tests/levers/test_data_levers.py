@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +162,67 @@ def test_a_dataset_on_a_device_gets_no_workers() -> None:
     on_device = TensorDataset(torch.empty(4, device="meta"))
     assert workers._is_on_device(torch, on_device)
     assert not workers._is_on_device(torch, TensorDataset(torch.empty(4)))
+
+
+class Pids(Dataset[torch.Tensor]):
+    """Which sample it is, and who made it."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(index), os.getpid()], dtype=torch.float64)
+
+
+@pytest.fixture
+def persistent(casts: Casts) -> Iterator[DataLoader[torch.Tensor]]:
+    """A loader whose worker stays by the lever, with prefetching below it."""
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    persistent_workers.apply(torch, "on", process)
+    ((_, change),) = process._on_loader
+    arguments: dict[str, Any] = {"dataset": Pids(), "num_workers": 1, "persistent_workers": False}
+    change(DataLoader, arguments)
+    yield DataLoader(batch_size=2, **arguments)
+    process.undo()
+
+
+def numbers(batch: torch.Tensor) -> list[float]:
+    """Moved, so that it is prefetched."""
+    made: list[float] = batch.to(torch.float32)[:, 0].tolist()
+    return made
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_loop_inside_a_loop_over_the_same_loader_leaves_that_alone(
+    persistent: DataLoader[torch.Tensor], at: int
+) -> None:
+    for _ in range(2):
+        seen, inner = [], []
+        for i, batch in enumerate(persistent):
+            seen += numbers(batch)
+            if i == at:
+                inner = [number for other in persistent for number in numbers(other)]
+        assert seen == inner == list(range(8))
+
+
+def test_workers_stay_where_a_loop_was_left_or_its_iterator_has_a_name(
+    persistent: DataLoader[torch.Tensor],
+) -> None:
+    pids = {int(batch[0, 1]) for batch in persistent}
+    for batch in persistent:
+        pids.add(int(batch[0, 1]))
+        break
+    iterator = iter(persistent)
+    for _ in range(10):  # epochs of four batches
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            iterator = iter(persistent)
+            batch = next(iterator)
+        pids.add(int(batch[0, 1]))
+    assert len(pids) == 1
 
 
 # Copies to the device --------------------------------------------------------------------------
@@ -414,6 +477,20 @@ def test_an_error_comes_at_the_call_that_it_belongs_to(casts: Casts) -> None:
         next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)
+
+
+def test_workers_go_with_the_last_loop_over_them(casts: Casts) -> None:
+    """And not whenever Python collects its garbage, which may be in another worker."""
+    iterator = iter(DataLoader(TensorDataset(torch.arange(6.0)), num_workers=1))
+    gone = weakref.ref(iterator)
+    gc.disable()
+    try:
+        for (values,) in iterator:
+            values.to(torch.float64)
+        del iterator
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # The batch -------------------------------------------------------------------------------------

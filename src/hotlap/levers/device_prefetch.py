@@ -99,7 +99,10 @@ class Prefetcher:
         made, ahead.next = ahead.next, None
         if isinstance(made, Exception):
             self.forget(iterator)
-            raise made
+            try:
+                raise made
+            finally:
+                del made  # it holds this frame, and with it the iterator and its workers
         batch, copies = made if made is not None else (self._fetch(iterator), {})
         ahead.hand_out(batch, copies, self._tensor_type)
         if ahead.moves:
