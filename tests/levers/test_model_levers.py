@@ -549,6 +549,23 @@ def test_a_compiled_model_that_is_let_go_is_freed() -> None:
     process.undo()
 
 
+@pytest.mark.parametrize("where", ["utils", "utils.parametrizations"])
+def test_a_block_with_a_spectral_norm_is_not_run_twice(where: str) -> None:
+    """Each of its forwards moves its vectors on."""
+    import importlib
+
+    import torch
+
+    from hotlap.levers.common.blocks import repeated_blocks
+
+    normed = importlib.import_module(f"torch.nn.{where}").spectral_norm
+    blocks = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(4)]
+    for block in blocks[:2]:
+        normed(block[0])
+    found = list(repeated_blocks(torch, torch.nn.ModuleList(blocks)))
+    assert [any(one is block for one in found) for block in blocks] == [False, False, True, True]
+
+
 def test_checkpointed_blocks_take_any_names() -> None:
     import torch
 
