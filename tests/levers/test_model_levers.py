@@ -477,6 +477,18 @@ def test_weights_that_lie_in_both_orders_are_channels_last_by_their_strides() ->
     assert [one.stride() for one in model.parameters()] == after
 
 
+def test_channels_last_does_not_compute_a_weight_that_is_computed_from_others() -> None:
+    """A spectral norm goes on by one iteration whenever its weight is asked for."""
+    import torch
+    from torch.nn.utils.parametrizations import spectral_norm
+
+    model = torch.nn.Sequential(spectral_norm(torch.nn.Conv2d(8, 4, 3)), torch.nn.Conv2d(4, 8, 3))
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    (reordered,) = channels_last._reorder_weights(torch, model)
+    assert reordered is model[1].weight
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
 def scaling_of(process: Any) -> Any:
     """What the lever fp16 scales gradients by, begun as a model on a GPU begins it."""
     import torch

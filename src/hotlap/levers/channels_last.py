@@ -76,7 +76,10 @@ def _reorder_before_ddp(torch: Any, process: Process, in_ddp: MutableMapping[Any
 def _reorder_weights(torch: Any, module: Any) -> list[Any]:
     """The weights that have their channels innermost now and had not before."""
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    weights = [part.weight for part in module.modules() if isinstance(part, kinds)]
+    parts = [part for part in module.modules() if isinstance(part, kinds)]
+    # One that is computed from others is no parameter, and to look at it is to compute it.
+    found = (part._parameters.get("weight") for part in parts)
+    weights = [weight for weight in found if weight is not None]
     # A sharded weight is no plain tensor: it belongs to who sharded it.
     weights = [w for w in weights if w.dim() == 4 and type(w.data) is torch.Tensor]
     # Of one input channel, they are in both orders at once: what kernels go by is their strides.
