@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -487,6 +488,47 @@ def test_channels_last_does_not_compute_a_weight_that_is_computed_from_others() 
     (reordered,) = channels_last._reorder_weights(torch, model)
     assert reordered is model[1].weight
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def trained_further(when: str, lever: bool) -> list[Any]:
+    """Weights after some steps from a checkpoint that is loaded before or within the training."""
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    def training(n_steps: int) -> None:
+        for _ in range(n_steps):
+            optimizer.zero_grad(set_to_none=False)
+            model(images).square().mean().backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    images = torch.randn(4, 8, 6, 6)
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 4, 3), torch.nn.Conv2d(4, 2, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    training(3)
+    checkpoint = copy.deepcopy(optimizer.state_dict())
+    if lever:
+        process.apply(channels_last.LEVER, "on")
+        process._meet_model(model, (images,), {})
+    if when == "within":
+        training(2)
+    optimizer.load_state_dict(checkpoint)
+    training(5)
+    weights = [one.detach().clone() for one in model.parameters()]
+    process.undo()
+    return weights
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_states_of_a_checkpoint_follow_weights_that_are_channels_last(when: str) -> None:
+    """Fused kernels go through the memory of both alike."""
+    import torch
+
+    expected, result = trained_further(when, lever=False), trained_further(when, lever=True)
+    assert all(map(torch.allclose, expected, result))
+    assert any(one.stride() != other.stride() for one, other in zip(expected, result, strict=True))
 
 
 def scaling_of(process: Any) -> Any:
