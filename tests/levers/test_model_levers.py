@@ -277,6 +277,7 @@ FUSED = (Seen(OPTIMIZER_SITE, {"kind": "AdamW", "fused": False, "foreach": None}
         (fp16, {}, ON_CPU, "for GPUs"),
         (fp16, {}, OLD, "no tensor cores"),
         (fp16, {}, {"uses_scaler": True}, "GradScaler"),
+        (fp16, {}, {"optimizers": ()}, "no optimizer"),
         (fp16, {}, {"optimizers": (Seen(None, {"kind": "LBFGS"}),)}, "LBFGS"),
         (channels_last, {}, {}, ""),
         (channels_last, {"is_channels_last": True}, {}, "already"),
@@ -559,6 +560,30 @@ def test_fp16_unscales_what_two_optimizers_share_once() -> None:
         for optimizer in optimizers:
             optimizer.step()
         assert shared.tolist() == [1.0] * 3  # both have seen that it overflowed
+    finally:
+        process.undo()
+
+
+@pytest.mark.parametrize("in_optimizer", ["nothing", "one layer", "another model"])
+def test_fp16_leaves_no_gradient_scaled_that_a_script_may_use(in_optimizer: str) -> None:
+    """A script may do its updates itself, or some of them."""
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    try:
+        scaling_of(process)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        held = {"one layer": model[1], "another model": torch.nn.Linear(1, 1)}.get(in_optimizer)
+        optimizer = held and torch.optim.SGD(held.parameters(), lr=0.1)
+        process._meet_model(model, (torch.ones(4, 3),), {})
+        expected = torch.autograd.grad(model(torch.ones(4, 3)).sum(), list(model.parameters()))
+        for _ in range(2):
+            model(torch.ones(4, 3)).sum().backward()
+        found = [one.grad for one in model.parameters()]
+        assert all(torch.equal(2 * one, other) for one, other in zip(expected, found, strict=True))  # type: ignore[arg-type]
+        del optimizer
     finally:
         process.undo()
 
