@@ -532,6 +532,27 @@ def test_states_of_a_checkpoint_follow_weights_that_are_channels_last(when: str)
     assert any(one.stride() != other.stride() for one, other in zip(expected, result, strict=True))
 
 
+@pytest.mark.parametrize("is_parameter", [True, False])
+def test_pure_bf16_leaves_complex_numbers_whole(is_parameter: bool) -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    events: list[dict[str, Any]] = []
+    session = SimpleNamespace(around_call=None)
+    process = Process(torch, session, lambda **event: events.append(event))
+    model, phase = torch.nn.Linear(4, 4), torch.full((4,), 1 + 2j)
+    if is_parameter:
+        model.phase = torch.nn.Parameter(phase)
+    else:
+        model.register_buffer("phase", phase)
+    process.apply(pure_bf16.LEVER, "on")
+    process._meet_model(model, (torch.ones(1, 4),), {})
+    process.undo()
+    assert (model.weight.dtype, model.phase.dtype) == (torch.float32, torch.complex64)
+    assert ["complex" in event["why"] for event in events if "failed" in event] == [True]
+
+
 def scaling_of(process: Any) -> Any:
     """What the lever fp16 scales gradients by, begun as a model on a GPU begins it."""
     import torch
