@@ -322,6 +322,31 @@ def test_a_loader_that_a_forked_worker_makes_is_not_pinned(
     assert (here["pin_memory"], in_worker["pin_memory"]) == (True, False)
 
 
+@pytest.mark.parametrize("lever", [pin_memory, device_prefetch])
+def test_what_is_on_the_device_already_is_not_pinned(
+    lever: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hotlap.levers.common.process import Process
+
+    pinned: list[Any] = []
+
+    def pin(tensor: Any) -> Any:
+        assert tensor.is_cpu, "only dense CPU tensors can be pinned"  # as a GPU's tensor says
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    lever.apply(torch, "on", process)
+    here, there = torch.ones(2), torch.ones(2, device="meta")
+    batch = {"images": [there, here], "labels": (there, here), "weights": there}
+    result = torch.utils.data._utils.pin_memory.pin_memory(batch, "cuda")
+    process.undo()
+    assert pinned == [here, here]
+    assert result == batch
+
+
 TORCHS_NEXT = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
 
 

@@ -25,6 +25,7 @@ from hotlap.levers.common.loaders import (
     waits_for_copies,
     with_workers,
 )
+from hotlap.levers.common.pinning import pin_the_hosts_alone
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -212,6 +213,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
             arguments["pin_memory"] = True
             process.did(f"batches of {type(arguments['dataset']).__name__} are pinned")
 
+    pin_the_hosts_alone(torch, process)
     process.on_loader(pin)
     install(torch, process, CopyStream(torch, report_once(process)))
 
