@@ -16,7 +16,7 @@ import pytest
 import torch
 from lever_runs import SITE, a_loader, a_workload, run_with
 from running import SCRIPTS
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from hotlap.levers import (
     batch_size,
@@ -158,10 +158,30 @@ def test_loader_levers_decide_and_edit() -> None:
     assert workers.edit("4", twice) == expected
 
 
-def test_a_dataset_on_a_device_gets_no_workers() -> None:
-    on_device = TensorDataset(torch.empty(4, device="meta"))
-    assert workers._is_on_device(torch, on_device)
-    assert not workers._is_on_device(torch, TensorDataset(torch.empty(4)))
+class Holds(Dataset[Any]):
+    def __init__(self, held: Any) -> None:
+        self.held = held
+        self.me = self  # whoever looks into it has to end
+
+    def __getitem__(self, index: int) -> Any:
+        return self.held
+
+
+HOLDERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "itself": lambda tensor: TensorDataset(tensor),
+    "a part": lambda tensor: Subset(TensorDataset(tensor), [0]),
+    "parts together": lambda tensor: ConcatDataset([Subset(TensorDataset(tensor), [0])] * 2),
+    "in a dictionary": lambda tensor: Holds({"images": tensor}),
+    "in samples": lambda tensor: Holds([(tensor, 0), (tensor, 1)]),
+    "as a list": lambda tensor: [tensor, tensor],
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_dataset_on_a_device_gets_no_workers(name: str) -> None:
+    hold = HOLDERS[name]
+    assert workers._is_on_device(torch, hold(torch.empty(4, device="meta")))
+    assert not workers._is_on_device(torch, hold(torch.empty(4)))
 
 
 class Pids(Dataset[torch.Tensor]):
