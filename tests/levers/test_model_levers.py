@@ -553,6 +553,22 @@ def test_pure_bf16_leaves_complex_numbers_whole(is_parameter: bool) -> None:
     assert ["complex" in event["why"] for event in events if "failed" in event] == [True]
 
 
+def test_four_channels_takes_images_by_name() -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    model, images = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 8, 8)
+    expected = model[0](images)
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    process.apply(four_channels.LEVER, "on")
+    process._meet_model(model, (images,), {})
+    assert type(model[0]) is not torch.nn.Conv2d
+    result = model[0](input=images)
+    process.undo()
+    assert torch.allclose(result, expected, atol=1e-5)
+
+
 def scaling_of(process: Any) -> Any:
     """What the lever fp16 scales gradients by, begun as a model on a GPU begins it."""
     import torch
