@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from hotlap.levers.common.autocast import autocast_calls, best_with, has_bf16, in_fp32
 from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.optimizers import parameters_of
+from hotlap.levers.common.optimizers import numbers_of_gradient, parameters_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -108,19 +108,11 @@ class Scaling:
         found: dict[Any, tuple[list[Any], Any, list[Any]]] = {}
         for key, parameter in parameters.items():
             if parameter.grad is not None:
-                gradient = self._numbers_of(parameter)
+                gradient = numbers_of_gradient(parameter)
                 of = tuple(map(id, owners[key]))
                 kind = (of, gradient.device, gradient.dtype)
                 found.setdefault(kind, (owners[key], gradient.device, []))[2].append(gradient)
         yield from found.values()
-
-    def _numbers_of(self, parameter: Any) -> Any:
-        """What a gradient holds; of a sparse one, one number for each place."""
-        if not parameter.grad.is_sparse:
-            return parameter.grad
-        if not parameter.grad.is_coalesced():
-            parameter.grad = parameter.grad.coalesce()
-        return parameter.grad._values()
 
     def before_update(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         """Check before the update, or after the closure that an update calls for its gradients."""
