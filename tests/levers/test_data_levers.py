@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ import pytest
 import torch
 from lever_runs import SITE, a_loader, a_workload, run_with
 from running import SCRIPTS
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from hotlap.levers import (
     batch_size,
@@ -156,10 +158,91 @@ def test_loader_levers_decide_and_edit() -> None:
     assert workers.edit("4", twice) == expected
 
 
-def test_a_dataset_on_a_device_gets_no_workers() -> None:
-    on_device = TensorDataset(torch.empty(4, device="meta"))
-    assert workers._is_on_device(torch, on_device)
-    assert not workers._is_on_device(torch, TensorDataset(torch.empty(4)))
+class Holds(Dataset[Any]):
+    def __init__(self, held: Any) -> None:
+        self.held = held
+        self.me = self  # whoever looks into it has to end
+
+    def __getitem__(self, index: int) -> Any:
+        return self.held
+
+
+HOLDERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "itself": lambda tensor: TensorDataset(tensor),
+    "a part": lambda tensor: Subset(TensorDataset(tensor), [0]),
+    "parts together": lambda tensor: ConcatDataset([Subset(TensorDataset(tensor), [0])] * 2),
+    "in a dictionary": lambda tensor: Holds({"images": tensor}),
+    "in samples": lambda tensor: Holds([(tensor, 0), (tensor, 1)]),
+    "as a list": lambda tensor: [tensor, tensor],
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_a_dataset_on_a_device_gets_no_workers(name: str) -> None:
+    hold = HOLDERS[name]
+    assert workers._is_on_device(torch, hold(torch.empty(4, device="meta")))
+    assert not workers._is_on_device(torch, hold(torch.empty(4)))
+
+
+class Pids(Dataset[torch.Tensor]):
+    """Which sample it is, and who made it."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(index), os.getpid()], dtype=torch.float64)
+
+
+@pytest.fixture
+def persistent(casts: Casts) -> Iterator[DataLoader[torch.Tensor]]:
+    """A loader whose worker stays by the lever, with prefetching below it."""
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    persistent_workers.apply(torch, "on", process)
+    ((_, change),) = process._on_loader
+    arguments: dict[str, Any] = {"dataset": Pids(), "num_workers": 1, "persistent_workers": False}
+    change(DataLoader, arguments)
+    yield DataLoader(batch_size=2, **arguments)
+    process.undo()
+
+
+def numbers(batch: torch.Tensor) -> list[float]:
+    """Moved, so that it is prefetched."""
+    made: list[float] = batch.to(torch.float32)[:, 0].tolist()
+    return made
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_loop_inside_a_loop_over_the_same_loader_leaves_that_alone(
+    persistent: DataLoader[torch.Tensor], at: int
+) -> None:
+    for _ in range(2):
+        seen, inner = [], []
+        for i, batch in enumerate(persistent):
+            seen += numbers(batch)
+            if i == at:
+                inner = [number for other in persistent for number in numbers(other)]
+        assert seen == inner == list(range(8))
+
+
+def test_workers_stay_where_a_loop_was_left_or_its_iterator_has_a_name(
+    persistent: DataLoader[torch.Tensor],
+) -> None:
+    pids = {int(batch[0, 1]) for batch in persistent}
+    for batch in persistent:
+        pids.add(int(batch[0, 1]))
+        break
+    iterator = iter(persistent)
+    for _ in range(10):  # epochs of four batches
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            iterator = iter(persistent)
+            batch = next(iterator)
+        pids.add(int(batch[0, 1]))
+    assert len(pids) == 1
 
 
 # Copies to the device --------------------------------------------------------------------------
@@ -259,6 +342,34 @@ def test_a_loader_that_a_forked_worker_makes_is_not_pinned(
     assert (here["pin_memory"], in_worker["pin_memory"]) == (True, False)
 
 
+@pytest.mark.parametrize("lever", [pin_memory, device_prefetch])
+def test_what_is_on_the_device_already_is_not_pinned(
+    lever: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hotlap.levers.common.process import Process
+
+    pinned: list[Any] = []
+
+    def pin(tensor: Any) -> Any:
+        assert tensor.is_cpu, "only dense CPU tensors can be pinned"  # as a GPU's tensor says
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    lever.apply(torch, "on", process)
+    here, there = torch.ones(2), torch.ones(2, device="meta")
+    batch = {"images": [there, here], "labels": (there, here), "weights": there}
+    result = torch.utils.data._utils.pin_memory.pin_memory(batch, "cuda")
+    process.undo()
+    assert pinned == [here, here]
+    assert result == batch
+
+
+TORCHS_NEXT = torch.utils.data.dataloader._BaseDataLoaderIter.__next__
+
+
 class Casts:
     """Moves to another type, in the place of moves to another device: real, and done on a CPU."""
 
@@ -282,14 +393,15 @@ def casts() -> Iterator[Casts]:
     from hotlap.levers.common.process import Process
 
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
-    owners = (iterator_class.__next__, iterator_class._reset, torch.Tensor.to, torch.Tensor.cuda)
+    workers_class = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    owners = (workers_class._next_data, iterator_class._reset, torch.Tensor.to, torch.Tensor.cuda)
     process = Process(torch, SimpleNamespace(), lambda **event: None)
     stream = Casts()
     device_prefetch.install(torch, process, stream)
     yield stream
     process.undo()
     assert owners == (
-        *(iterator_class.__next__, iterator_class._reset),
+        *(workers_class._next_data, iterator_class._reset),
         *(torch.Tensor.to, torch.Tensor.cuda),
     )
 
@@ -307,6 +419,27 @@ def test_a_batch_is_fetched_one_ahead_and_its_move_found_made(casts: Casts, pers
             assert labels.sum().item() == sum(seen[-2:])
         assert seen == list(range(10))
         assert casts.n_made == casts.n_handed_over == 3  # all but the first two batches
+
+
+@pytest.mark.parametrize("persist", [False, True])
+def test_no_batch_is_lost_where_the_chronometer_marks_less_for_a_while(
+    casts: Casts, monkeypatch: pytest.MonkeyPatch, persist: bool
+) -> None:
+    """As it does on a GPU that waits for its host: it sets `__next__` to one of torch's own."""
+    iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
+    dataset = TensorDataset(torch.arange(20.0))
+    loader = DataLoader(dataset, batch_size=2, num_workers=1, persistent_workers=persist)
+    for _ in range(2):
+        seen = []
+        casts.n_handed_over = 0
+        for i, (values,) in enumerate(loader):
+            seen += values.to(torch.float64).tolist()
+            if i == 4:
+                monkeypatch.setattr(iterator_class, "__next__", lambda self: TORCHS_NEXT(self))
+            if i == 6:
+                monkeypatch.setattr(iterator_class, "__next__", TORCHS_NEXT)
+        assert seen == list(range(20))
+        assert casts.n_handed_over == 8  # all but the first two batches
 
 
 def test_a_batch_that_the_training_makes_itself_draws_its_numbers_in_turn(casts: Casts) -> None:
@@ -389,6 +522,20 @@ def test_an_error_comes_at_the_call_that_it_belongs_to(casts: Casts) -> None:
         next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)
+
+
+def test_workers_go_with_the_last_loop_over_them(casts: Casts) -> None:
+    """And not whenever Python collects its garbage, which may be in another worker."""
+    iterator = iter(DataLoader(TensorDataset(torch.arange(6.0)), num_workers=1))
+    gone = weakref.ref(iterator)
+    gc.disable()
+    try:
+        for (values,) in iterator:
+            values.to(torch.float64)
+        del iterator
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # The batch -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -276,6 +277,7 @@ FUSED = (Seen(OPTIMIZER_SITE, {"kind": "AdamW", "fused": False, "foreach": None}
         (fp16, {}, ON_CPU, "for GPUs"),
         (fp16, {}, OLD, "no tensor cores"),
         (fp16, {}, {"uses_scaler": True}, "GradScaler"),
+        (fp16, {}, {"optimizers": ()}, "no optimizer"),
         (fp16, {}, {"optimizers": (Seen(None, {"kind": "LBFGS"}),)}, "LBFGS"),
         (channels_last, {}, {}, ""),
         (channels_last, {"is_channels_last": True}, {}, "already"),
@@ -489,6 +491,96 @@ def test_weights_that_lie_in_both_orders_are_channels_last_by_their_strides() ->
     assert [one.stride() for one in model.parameters()] == after
 
 
+def test_channels_last_does_not_compute_a_weight_that_is_computed_from_others() -> None:
+    """A spectral norm goes on by one iteration whenever its weight is asked for."""
+    import torch
+    from torch.nn.utils.parametrizations import spectral_norm
+
+    model = torch.nn.Sequential(spectral_norm(torch.nn.Conv2d(8, 4, 3)), torch.nn.Conv2d(4, 8, 3))
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    (reordered,) = channels_last._reorder_weights(torch, model)
+    assert reordered is model[1].weight
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def trained_further(when: str, lever: bool) -> list[Any]:
+    """Weights after some steps from a checkpoint that is loaded before or within the training."""
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    def training(n_steps: int) -> None:
+        for _ in range(n_steps):
+            optimizer.zero_grad(set_to_none=False)
+            model(images).square().mean().backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    images = torch.randn(4, 8, 6, 6)
+    model = torch.nn.Sequential(torch.nn.Conv2d(8, 4, 3), torch.nn.Conv2d(4, 2, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    training(3)
+    checkpoint = copy.deepcopy(optimizer.state_dict())
+    if lever:
+        process.apply(channels_last.LEVER, "on")
+        process._meet_model(model, (images,), {})
+    if when == "within":
+        training(2)
+    optimizer.load_state_dict(checkpoint)
+    training(5)
+    weights = [one.detach().clone() for one in model.parameters()]
+    process.undo()
+    return weights
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_states_of_a_checkpoint_follow_weights_that_are_channels_last(when: str) -> None:
+    """Fused kernels go through the memory of both alike."""
+    import torch
+
+    expected, result = trained_further(when, lever=False), trained_further(when, lever=True)
+    assert all(map(torch.allclose, expected, result))
+    assert any(one.stride() != other.stride() for one, other in zip(expected, result, strict=True))
+
+
+@pytest.mark.parametrize("is_parameter", [True, False])
+def test_pure_bf16_leaves_complex_numbers_whole(is_parameter: bool) -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    events: list[dict[str, Any]] = []
+    session = SimpleNamespace(around_call=None)
+    process = Process(torch, session, lambda **event: events.append(event))
+    model, phase = torch.nn.Linear(4, 4), torch.full((4,), 1 + 2j)
+    if is_parameter:
+        model.phase = torch.nn.Parameter(phase)
+    else:
+        model.register_buffer("phase", phase)
+    process.apply(pure_bf16.LEVER, "on")
+    process._meet_model(model, (torch.ones(1, 4),), {})
+    process.undo()
+    assert (model.weight.dtype, model.phase.dtype) == (torch.float32, torch.complex64)
+    assert ["complex" in event["why"] for event in events if "failed" in event] == [True]
+
+
+def test_four_channels_takes_images_by_name() -> None:
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    model, images = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 8, 8)
+    expected = model[0](images)
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    process.apply(four_channels.LEVER, "on")
+    process._meet_model(model, (images,), {})
+    assert type(model[0]) is not torch.nn.Conv2d
+    result = model[0](input=images)
+    process.undo()
+    assert torch.allclose(result, expected, atol=1e-5)
+
+
 def scaling_of(process: Any) -> Any:
     """What the lever fp16 scales gradients by, begun as a model on a GPU begins it."""
     import torch
@@ -517,6 +609,30 @@ def test_fp16_unscales_what_two_optimizers_share_once() -> None:
         for optimizer in optimizers:
             optimizer.step()
         assert shared.tolist() == [1.0] * 3  # both have seen that it overflowed
+    finally:
+        process.undo()
+
+
+@pytest.mark.parametrize("in_optimizer", ["nothing", "one layer", "another model"])
+def test_fp16_leaves_no_gradient_scaled_that_a_script_may_use(in_optimizer: str) -> None:
+    """A script may do its updates itself, or some of them."""
+    import torch
+
+    from hotlap.levers.common.process import Process
+
+    process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
+    try:
+        scaling_of(process)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        held = {"one layer": model[1], "another model": torch.nn.Linear(1, 1)}.get(in_optimizer)
+        optimizer = held and torch.optim.SGD(held.parameters(), lr=0.1)
+        process._meet_model(model, (torch.ones(4, 3),), {})
+        expected = torch.autograd.grad(model(torch.ones(4, 3)).sum(), list(model.parameters()))
+        for _ in range(2):
+            model(torch.ones(4, 3)).sum().backward()
+        found = [one.grad for one in model.parameters()]
+        assert all(torch.equal(2 * one, other) for one, other in zip(expected, found, strict=True))  # type: ignore[arg-type]
+        del optimizer
     finally:
         process.undo()
 
@@ -559,6 +675,23 @@ def test_a_compiled_model_that_is_let_go_is_freed() -> None:
     gc.collect()
     assert gone() is None
     process.undo()
+
+
+@pytest.mark.parametrize("where", ["utils", "utils.parametrizations"])
+def test_a_block_with_a_spectral_norm_is_not_run_twice(where: str) -> None:
+    """Each of its forwards moves its vectors on."""
+    import importlib
+
+    import torch
+
+    from hotlap.levers.common.blocks import repeated_blocks
+
+    normed = importlib.import_module(f"torch.nn.{where}").spectral_norm
+    blocks = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(4)]
+    for block in blocks[:2]:
+        normed(block[0])
+    found = list(repeated_blocks(torch, torch.nn.ModuleList(blocks)))
+    assert [any(one is block for one in found) for block in blocks] == [False, False, True, True]
 
 
 def test_checkpointed_blocks_take_any_names() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,12 @@ from running import run_hotlap
 from hotlap.levers import batch_size
 from hotlap.levers.common.edits import describe
 from hotlap.levers.common.inside import Orders
-from hotlap.levers.common.own_batches import ask_for_rows, is_users_own
+from hotlap.levers.common.own_batches import (
+    FUNCTIONS,
+    ask_for_rows,
+    is_users_own,
+    watch_own_batches,
+)
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Site, Workload, read_events, workload_from
 
@@ -193,6 +200,80 @@ def test_a_wrong_call_fails_as_it_does_without_us(process: Process) -> None:
     ask_for_rows(torch, process, lambda rows, function, frame: rows)
     with pytest.raises(TypeError, match="randn"):
         torch.randn("8")
+
+
+MAKERS = {
+    "rand": lambda: torch.rand(2),
+    "randn": lambda: torch.randn(2),
+    "randint": lambda: torch.randint(3, (2,)),
+    "zeros": lambda: torch.zeros(2),
+    "ones": lambda: torch.ones(2),
+    "empty": lambda: torch.empty(2),
+    "full": lambda: torch.full((2,), 1.0),
+}
+
+
+@pytest.fixture
+def asked_at_import(process: Process) -> Iterator[None]:
+    """As in a training: nobody has asked torch for its lists of functions before."""
+    from torch.utils._device import _device_constructors
+
+    _device_constructors.cache_clear()
+    ask_for_rows(torch, process, lambda rows, function, frame: rows)
+    yield
+    _device_constructors.cache_clear()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_tensors_go_to_the_default_device(asked_at_import: None, name: str) -> None:
+    make = MAKERS[name]
+    with torch.device("meta"):
+        assert make().is_meta
+    torch.set_default_device("meta")
+    try:
+        assert make().is_meta
+    finally:
+        torch.set_default_device(None)
+    assert make().is_cpu
+
+
+class Scripted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.size(0)
+        state = torch.zeros(n, 4) + torch.ones(n, 4) + torch.full((n, 4), 2.0)
+        drawn = torch.rand(n, 4) + torch.randn(n, 4) + torch.randint(3, (n, 4))
+        return state + 0 * (drawn + torch.empty(n, 4).zero_())
+
+
+def test_a_model_that_calls_them_can_be_scripted(process: Process) -> None:
+    ask_for_rows(torch, process, lambda rows, function, frame: rows)
+    scripted = torch.jit.script(Scripted())
+    process.undo()
+    assert scripted(torch.ones(5, 1)).tolist() == [[3.0] * 4] * 5
+
+
+def test_nothing_is_left_of_them_in_the_lists_of_torch(process: Process) -> None:
+    before = dict(torch.jit._builtins._get_builtin_table())
+    ask_for_rows(torch, process, lambda rows, function, frame: rows)
+    process.undo()
+    assert torch.jit._builtins._get_builtin_table() == before
+
+
+def test_they_can_be_pickled(process: Process) -> None:
+    ask_for_rows(torch, process, lambda rows, function, frame: rows)
+    pickled = pickle.dumps([getattr(torch, name) for name in FUNCTIONS])
+    process.undo()
+    assert pickle.loads(pickled) == [getattr(torch, name) for name in FUNCTIONS]
+
+
+@pytest.mark.parametrize("name", ["_find_builtin", "_get_builtin_table"])
+def test_a_torch_that_cannot_be_told_of_them_is_left_alone(
+    process: Process, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before = [getattr(torch, each) for each in FUNCTIONS]
+    monkeypatch.delattr(torch.jit._builtins, name)
+    watch_own_batches(torch, process, lambda **event: None)
+    assert [getattr(torch, each) for each in FUNCTIONS] == before
 
 
 def test_a_compiled_function_is_not_broken_by_it(process: Process) -> None:

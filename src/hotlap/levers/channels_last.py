@@ -2,8 +2,8 @@
 
 When: models of two-dimensional convolutions, most of all in half precision on tensor cores, and on
 CPUs. Parameters stay the same objects, only their strides change, so that an optimizer made before
-is fine. Costs a copy of each input. Can be slower in fp32 and for grouped convolutions. Rounding:
-other kernels sum in another order.
+is fine; state that it has, as from a checkpoint, gets the same strides. Costs a copy of each input.
+Can be slower in fp32 and for grouped convolutions. Rounding: other kernels sum in another order.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from hotlap.levers.common.edits import Edit, insert_before, wrap_call
 from hotlap.levers.common.lever import Decision, Lever, one_of
+from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process, is_channels_last
 from hotlap.levers.common.workload import Workload
 
@@ -24,6 +25,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
     changed: WeakSet[Any] = WeakSet()
     in_ddp: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
     _reorder_before_ddp(torch, process, in_ddp)
+    in_order = _reorder_states(torch, process)
 
     def reorder(tensor: Any) -> Any:
         is_image = isinstance(tensor, torch.Tensor) and tensor.dim() == 4
@@ -39,6 +41,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
             process.on_undo(lambda: _put_back(torch, weights))
             n = len(weights)
         if n:
+            in_order.clear()
             changed.add(module)
             process.did(f"{n} convolutions of {type(module).__name__} are channels last")
 
@@ -76,7 +79,10 @@ def _reorder_before_ddp(torch: Any, process: Process, in_ddp: MutableMapping[Any
 def _reorder_weights(torch: Any, module: Any) -> list[Any]:
     """The weights that have their channels innermost now and had not before."""
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    weights = [part.weight for part in module.modules() if isinstance(part, kinds)]
+    parts = [part for part in module.modules() if isinstance(part, kinds)]
+    # One that is computed from others is no parameter, and to look at it is to compute it.
+    found = (part._parameters.get("weight") for part in parts)
+    weights = [weight for weight in found if weight is not None]
     # A sharded weight is no plain tensor: it belongs to who sharded it.
     weights = [w for w in weights if w.dim() == 4 and type(w.data) is torch.Tensor]
     # Of one input channel, they are in both orders at once: what kernels go by is their strides.
@@ -84,6 +90,48 @@ def _reorder_weights(torch: Any, module: Any) -> list[Any]:
     for weight in weights:
         weight.data = weight.data.to(memory_format=torch.channels_last)
     return weights
+
+
+def _reorder_states(torch: Any, process: Process) -> WeakSet[Any]:
+    """Have the states of optimizers follow their weights; gives those of which this is done.
+
+    States of a checkpoint lie as they were made: fused kernels take the elements of both as they
+    come, on a CPU without a word.
+    """
+    from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+    lever, in_order = process.lever, WeakSet[Any]()
+    load = Optimizer.load_state_dict
+
+    def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if optimizer not in in_order:
+            in_order.add(optimizer)
+            process.as_lever(lever, _reorder_state, torch, optimizer)
+
+    @functools.wraps(load)
+    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        in_order.discard(self)
+        return load(self, *args, **kwargs)
+
+    process.on_undo(register_optimizer_step_pre_hook(before_update).remove)
+    process.replace(Optimizer, "load_state_dict", load_state_dict)
+    return in_order
+
+
+def _reorder_state(torch: Any, optimizer: Any) -> None:
+    """Give what belongs to a convolution's weight, element by element, the strides of it."""
+    for weight in parameters_of(optimizer):
+        if weight.dim() == 4 and type(weight.data) is torch.Tensor:
+            for one in (weight.grad, *optimizer.state.get(weight, {}).values()):
+                if isinstance(one, torch.Tensor) and _lies_otherwise(torch, one, weight):
+                    kind = {"dtype": one.dtype, "device": one.device}
+                    like = torch.empty_strided(weight.shape, weight.stride(), **kind)
+                    one.data = like.copy_(one.data)
+
+
+def _lies_otherwise(torch: Any, one: Any, weight: Any) -> bool:
+    is_like = one.layout == torch.strided and one.shape == weight.shape
+    return bool(is_like and one.stride() != weight.stride())
 
 
 def _put_back(torch: Any, weights: list[Any]) -> None:

@@ -25,6 +25,7 @@ from hotlap.levers.common.loaders import (
     waits_for_copies,
     with_workers,
 )
+from hotlap.levers.common.pinning import pin_the_hosts_alone
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -92,17 +93,20 @@ class Prefetcher:
         self._aheads: WeakKeyDictionary[Any, Ahead] = WeakKeyDictionary()
 
     def next_batch(self, iterator: Any) -> Any:
-        """What `__next__` returns or raises, at the call that it belongs to."""
+        """What `_next_data` returns or raises, at the call that it belongs to."""
         ahead = self._aheads.get(iterator)
         if ahead is None:
             ahead = self._aheads[iterator] = Ahead()
         made, ahead.next = ahead.next, None
         if isinstance(made, Exception):
             self.forget(iterator)
-            raise made
+            try:
+                raise made
+            finally:
+                del made  # it holds this frame, and with it the iterator and its workers
         batch, copies = made if made is not None else (self._fetch(iterator), {})
         ahead.hand_out(batch, copies, self._tensor_type)
-        if ahead.moves and iterator._num_workers:
+        if ahead.moves:
             ahead.next = self._fetch_ahead(iterator, ahead.moves)
         return batch
 
@@ -209,21 +213,26 @@ def apply(torch: Any, value: str, process: Process) -> None:
             arguments["pin_memory"] = True
             process.did(f"batches of {type(arguments['dataset']).__name__} are pinned")
 
+    pin_the_hosts_alone(torch, process)
     process.on_loader(pin)
     install(torch, process, CopyStream(torch, report_once(process)))
 
 
 def install(torch: Any, process: Process, stream: Any) -> None:
-    """Take the place of what fetches a batch and of what moves a tensor."""
+    """Take the place of what fetches a batch of the workers and of what moves a tensor.
+
+    Not of `__next__` itself: the chronometer sets it anew whenever it marks more or less.
+    """
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
-    prefetcher = Prefetcher(torch.Tensor, iterator_class.__next__, stream)
+    workers_class = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+    prefetcher = Prefetcher(torch.Tensor, workers_class._next_data, stream)
     reset = iterator_class._reset
 
     def begin_anew(iterator: Any, *args: Any, **kwargs: Any) -> Any:
         prefetcher.forget(iterator)  # workers that persist come back with the same iterator
         return reset(iterator, *args, **kwargs)
 
-    process.replace(iterator_class, "__next__", lambda self: prefetcher.next_batch(self))
+    process.replace(workers_class, "_next_data", lambda self: prefetcher.next_batch(self))
     process.replace(iterator_class, "_reset", begin_anew)
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)

@@ -21,11 +21,9 @@ def apply(torch: Any, value: str, process: Process) -> None:
     """Pad inside the first convolution of each model, where it takes three channels."""
     pad = torch.nn.functional.pad
 
-    def forward(original: Any, part: Any, images: Any) -> Any:
+    def forward(original: Any, part: Any, input: Any) -> Any:  # named as torch names it
         one_channel = (0, 0, 0, 0, 0, 1)
-        return part._conv_forward(
-            pad(images, one_channel), pad(part.weight, one_channel), part.bias
-        )
+        return part._conv_forward(pad(input, one_channel), pad(part.weight, one_channel), part.bias)
 
     swap = ForwardSwap(process, forward)
 

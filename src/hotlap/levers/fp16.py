@@ -3,9 +3,10 @@
 When: GPUs with tensor cores and without bf16 (Volta, Turing), or models that bf16 rounds too much.
 The loss is multiplied before each backward and the gradients are divided right after it, so that a
 script which clips or reads them finds them unscaled. Where a gradient overflowed, the update
-finds no gradients and changes nothing, and the scale is halved. Tensors outside all optimizers that
-gather gradients, such as inputs, keep them scaled. Rounding: three decimal digits, and updates may
-be skipped in the first steps.
+finds no gradients and changes nothing, and the scale is halved. Where there is no optimizer that
+could leave an update out, nothing is scaled. Tensors outside all optimizers and models that gather
+gradients, such as inputs, keep them scaled. Rounding: three decimal digits, and updates may be
+skipped in the first steps.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weakref import WeakKeyDictionary
 from hotlap.levers.common.autocast import autocast_calls, best_with, has_bf16, in_fp32
 from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
-from hotlap.levers.common.optimizers import parameters_of
+from hotlap.levers.common.optimizers import numbers_of_gradient, parameters_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -35,17 +36,20 @@ def apply(torch: Any, value: str, process: Process) -> None:
     scaling.watch(process)
     handle = optimizer_module.register_optimizer_step_pre_hook(scaling.before_update)
     process.on_undo(handle.remove)
+    process.on_model(scaling.meet)
     autocast_calls(torch, process, torch.float16, begin=scaling.begin)
 
 
 class Scaling:
-    """Scales what backward starts from, and keeps the gradients of all optimizers unscaled."""
+    """Scales what backward starts from, and keeps gradients of optimizers and models unscaled."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._scaler: Any = None
         self._overflows: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
         """By optimizer: for each backward since its last update, whether it overflowed."""
+        self._of_models: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+        """By model: its parameters, which need not all be in an optimizer."""
         self._n_good = 0
         self._scale = FIRST_SCALE
         """The scaler's own is a tensor on the device, which would have to be waited for."""
@@ -54,6 +58,10 @@ class Scaling:
         """Start scaling: a model is met that computes in fp16."""
         if self._scaler is None:
             self._scaler = self._torch.amp.GradScaler(device, init_scale=FIRST_SCALE)
+
+    def meet(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Remember a model that is trained."""
+        self._of_models[module] = list(module.parameters())
 
     def watch(self, process: Process) -> None:
         """See optimizers being made, and every backward."""
@@ -67,7 +75,7 @@ class Scaling:
 
         @functools.wraps(run)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            if self._scaler is None:
+            if self._scaler is None or not self._overflows:
                 run(tensors, *args, **kwargs)
             else:
                 self._backward(run, tensors, *args, **kwargs)
@@ -90,9 +98,9 @@ class Scaling:
 
     def _gradients(self) -> Iterator[tuple[list[Any], Any, list[Any]]]:
         """All gradients, each once, in lists of one device and dtype: with the optimizers that
-        have them, since two may share an encoder."""
-        owners: dict[int, list[Any]] = {}
-        parameters: dict[int, Any] = {}
+        have them, since two may share an encoder, and of a part that is not trained none has."""
+        parameters = {id(one): one for some in self._of_models.values() for one in some}
+        owners: dict[int, list[Any]] = {key: [] for key in parameters}
         for optimizer in list(self._overflows):
             for parameter in parameters_of(optimizer):
                 parameters[id(parameter)] = parameter
@@ -100,19 +108,11 @@ class Scaling:
         found: dict[Any, tuple[list[Any], Any, list[Any]]] = {}
         for key, parameter in parameters.items():
             if parameter.grad is not None:
-                gradient = self._numbers_of(parameter)
+                gradient = numbers_of_gradient(parameter)
                 of = tuple(map(id, owners[key]))
                 kind = (of, gradient.device, gradient.dtype)
                 found.setdefault(kind, (owners[key], gradient.device, []))[2].append(gradient)
         yield from found.values()
-
-    def _numbers_of(self, parameter: Any) -> Any:
-        """What a gradient holds; of a sparse one, one number for each place."""
-        if not parameter.grad.is_sparse:
-            return parameter.grad
-        if not parameter.grad.is_coalesced():
-            parameter.grad = parameter.grad.coalesce()
-        return parameter.grad._values()
 
     def before_update(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         """Check before the update, or after the closure that an update calls for its gradients."""
@@ -158,6 +158,8 @@ def applies(workload: Workload) -> Decision:
         return Decision(False, f"{workload.device_name} has no tensor cores; Volta and newer have")
     if workload.uses_scaler:
         return Decision(False, "the script has a GradScaler of its own")
+    if not workload.optimizers:
+        return Decision(False, "no optimizer of torch's was seen that could leave an update out")
     if any(one.facts.get("kind") == "LBFGS" for one in workload.optimizers):
         return Decision(False, "LBFGS compares losses between its closures, scaling upsets that")
     return in_fp32(workload)

@@ -16,6 +16,7 @@ from hotlap.levers.common.edits import Edit, advise
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import edit_loaders, saved_of_copies
+from hotlap.levers.common.pinning import pin_the_hosts_alone
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -24,6 +25,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
     """Pin the batches of all loaders and make copies of pinned tensors non-blocking."""
     if not (torch.version.cuda or torch.version.hip):
         return
+    pin_the_hosts_alone(torch, process)
     did_once = report_once(process)
 
     def change(kind: type, arguments: dict[str, Any]) -> None:

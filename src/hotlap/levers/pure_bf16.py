@@ -77,6 +77,8 @@ def _why_not(torch: Any, module: Any) -> str:
     floats = [one for one in module.parameters() if one.is_floating_point()]
     if any(one.dtype != torch.float32 for one in floats):
         return f"{name} is not in fp32"
+    if any(one.is_complex() for one in (*module.parameters(), *module.buffers())):
+        return f"{name} has complex numbers, of which a cast to bf16 keeps the real parts alone"
     if any(type(one.data) is not torch.Tensor for one in floats):
         return f"{name} has weights that are not plain tensors"
     parts = {kind.__name__ for part in module.modules() for kind in type(part).__mro__}

@@ -8,6 +8,8 @@ iterable ones: each worker would go through all of the data, unless the dataset 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 from hotlap.levers.common.edits import Edit
@@ -21,6 +23,10 @@ MAX_WORKERS = 32
 """More take long to start and much memory."""
 MAX_WAITING = 16
 """More workers than CPUs pay only where they wait for a disk or a network: up to this many."""
+MAX_DEPTH = 6
+"""Of collections and datasets in a dataset, where tensors are looked for."""
+N_LOOKED_AT = 8
+"""Of a collection: where its first parts are, the others are as well."""
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -38,11 +44,21 @@ def apply(torch: Any, value: str, process: Process) -> None:
     process.on_loader(change)
 
 
-def _is_on_device(torch: Any, dataset: Any) -> bool:
+def _is_on_device(torch: Any, dataset: Any, depth: int = MAX_DEPTH) -> bool:
     """Whether a dataset holds tensors on a device, which a forked worker cannot use."""
-    held = list(getattr(dataset, "__dict__", {}).values())
-    held += [part for one in held if isinstance(one, (list, tuple)) for part in one[:8]]
-    return any(isinstance(one, torch.Tensor) and not one.is_cpu for one in held)
+    if isinstance(dataset, torch.Tensor):
+        return not dataset.is_cpu
+    return depth > 0 and any(_is_on_device(torch, one, depth - 1) for one in _parts(dataset))
+
+
+def _parts(held: Any) -> Iterable[Any]:
+    """What a collection holds, or a dataset, which may be one of others."""
+    if isinstance(held, (list, tuple)):
+        return held[:N_LOOKED_AT]
+    if isinstance(held, dict):
+        return itertools.islice(held.values(), N_LOOKED_AT)
+    is_like_a_dataset = hasattr(type(held), "__getitem__")
+    return list(getattr(held, "__dict__", {}).values()) if is_like_a_dataset else ()
 
 
 def values(workload: Workload) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ edits.py      the same change as an edit of the user's own source; source.py fin
               calls.py and rewrite.py change the text
 own_batches.py, results.py, writes.py, losses.py, blocks.py
               what else a baseline is asked: its batches, its results, the files it writes, its loss
-autocast.py, halves.py, compiled_loss.py, later.py, loaders.py, modules.py, optimizers.py
+autocast.py, halves.py, compiled_loss.py, later.py, loaders.py, modules.py, optimizers.py,
+pinning.py
               what several levers have in common
 graphed.py    a model whose calls are replayed; recording.py one call of it, cuda_recorder.py its
               graphs, reads.py what it reads and writes, unchanged.py whether it still holds,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 CHANGED_BY_FORWARD = frozenset({"SpectralNorm", "_SpectralNorm"})
-"""Modules with a state that every forward moves on."""
+"""What every forward moves on: modules, or hooks of modules as those of torch's older function."""
 
 
 def repeated_blocks(torch: Any, module: Any) -> Iterator[Any]:
@@ -23,7 +23,11 @@ def repeated_blocks(torch: Any, module: Any) -> Iterator[Any]:
 
 def _is_block(child: Any) -> bool:
     """Whether a module is made of modules, holds parameters, and can be run twice."""
-    names = {type(part).__name__ for part in child.modules()}
+    names = {
+        type(one).__name__
+        for part in child.modules()
+        for one in (part, *part._forward_pre_hooks.values())
+    }
     is_composed = next(child.children(), None) is not None
     has_parameters = next(child.parameters(), None) is not None
     return is_composed and has_parameters and not names & CHANGED_BY_FORWARD

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotlap.levers.common.lever import Decision, Lever
-from hotlap.levers.common.optimizers import parameters_of
+from hotlap.levers.common.optimizers import numbers_of_gradient, parameters_of
 from hotlap.levers.common.process import Process
 
 NAME = "_noise"
@@ -26,7 +26,7 @@ def apply(torch: Any, value: str, process: Process) -> None:
     """Multiply weights before the first call, and gradients before each update, by about one."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    size = float(value)
+    size, lever = float(value), process.lever
     generators: dict[Any, Any] = {}
 
     def disturb(tensor: Any, size: float) -> None:
@@ -42,10 +42,13 @@ def apply(torch: Any, value: str, process: Process) -> None:
             for parameter in module.parameters():
                 disturb(parameter, WEIGHTS)
 
-    def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def disturb_gradients(optimizer: Any) -> None:
         for parameter in parameters_of(optimizer):
             if parameter.grad is not None:
-                disturb(parameter.grad, size)
+                disturb(numbers_of_gradient(parameter), size)
+
+    def before_update(optimizer: Any, args: Any, kwargs: Any) -> None:
+        process.as_lever(lever, disturb_gradients, optimizer)
 
     process.on_model(meet)
     process.on_undo(register_optimizer_step_pre_hook(before_update).remove)

@@ -33,6 +33,15 @@ def parameters_of(optimizer: Any) -> list[Any]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def numbers_of_gradient(parameter: Any) -> Any:
+    """What a gradient holds; of a sparse one, one number for each place."""
+    if not parameter.grad.is_sparse:
+        return parameter.grad
+    if not parameter.grad.is_coalesced():
+        parameter.grad = parameter.grad.coalesce()
+    return parameter.grad._values()
+
+
 def edit_optimizers(
     workload: Workload, kinds: Collection[str], **arguments: str
 ) -> tuple[Edit, ...]:

@@ -42,14 +42,37 @@ def watch_own_batches(torch: Any, process: Process, report: Callable[..., None])
                 facts = {"rows": rows, "function": function}
                 report(seen="own batch", site=(file, line), facts=facts)
 
-    ask_for_rows(torch, process, ask)
+    try:
+        ask_for_rows(torch, process, ask)
+    except (ImportError, AttributeError):
+        return  # a baseline that says less is better than one that is another program
     process.on_model(meet)
 
 
 def ask_for_rows(torch: Any, process: Process, ask: Ask) -> None:
-    """Have `ask` decide how many rows new tensors get."""
-    for name in FUNCTIONS:
-        process.replace(torch, name, _asking(torch, getattr(torch, name), ask))
+    """Have `ask` decide how many rows new tensors get.
+
+    With a torch that cannot be told of the new functions this raises, and nothing is changed.
+    """
+    from torch.jit._builtins import _find_builtin, _get_builtin_table
+    from torch.utils._device import _device_constructors
+
+    # What goes to a default device is known by identity, and asked for once: it has to be torch's
+    # own functions, which ours call.
+    _device_constructors()
+    originals = {name: getattr(torch, name) for name in FUNCTIONS}
+    builtins = {name: _find_builtin(original) for name, original in originals.items()}
+    table = _get_builtin_table()
+    for name, original in originals.items():
+        asking = _asking(torch, original, ask)
+        process.replace(torch, name, asking)
+        table[id(asking)] = builtins[name]  # for torch.jit.script
+        # Not later than the function goes: another one may have its number then.
+        process.on_undo(functools.partial(_forget, table, asking))
+
+
+def _forget(table: dict[int, Any], function: Any) -> None:
+    table.pop(id(function), None)
 
 
 def _asking(torch: Any, original: Any, ask: Ask) -> Any:
@@ -64,6 +87,7 @@ def _asking(torch: Any, original: Any, ask: Ask) -> Any:
                 args, kwargs = _with_size(args, kwargs, (rows, *size[1:]))
         return original(*args, **kwargs)
 
+    make.__qualname__ = original.__name__  # as which it can be pickled: torch.zeros
     return make
 
 
