@@ -14,7 +14,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit, insert_after_import, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Workload, version_of
 
 BACKENDS = {
     "flash": "FLASH_ATTENTION",
@@ -47,7 +47,7 @@ def applies(workload: Workload) -> Decision:
     """Attention on an NVIDIA GPU, with a torch that has the order."""
     if workload.device != "cuda" or workload.is_rocm:
         return Decision(False, "there is a choice of kernels on NVIDIA GPUs only")
-    if _version(workload.torch) < (2, 6):
+    if version_of(workload.torch) < (2, 6):
         return Decision(
             False, f"torch {workload.torch} has no order of kernels; 2.6 and newer have"
         )
@@ -55,10 +55,6 @@ def applies(workload: Workload) -> Decision:
     if not any("attention" in kind.lower() or "Transformer" in kind for kind in kinds):
         return Decision(False, "no module of the model is named after attention")
     return Decision(True, "torch takes the first attention kernel that can, not the fastest")
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:

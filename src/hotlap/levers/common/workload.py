@@ -51,7 +51,7 @@ class Workload:
     """Facts: num_workers, pin_memory, persistent_workers, prefetch_factor, batch_size, shuffle,
     dataset, is_iterable, start_method, has_torchvision."""
     optimizers: tuple[Seen, ...] = ()
-    """Facts: kind, fused, foreach, differentiable."""
+    """Facts: kind, fused, foreach, differentiable, has_tensor_options."""
     models: tuple[Seen, ...] = ()
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
     linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
@@ -174,6 +174,12 @@ def workload_from(
         uses_scaler="scaler" in by_kind,
         phases_s=phases_s,
     )
+
+
+def version_of(torch: str) -> tuple[int, ...]:
+    """'2.13.0+cpu' is (2, 13)."""
+    parts = torch.split("+")[0].split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def phases_of(run: Run | None) -> dict[str, float]:
