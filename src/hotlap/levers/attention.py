@@ -59,7 +59,7 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """The model's call under `with`."""
-    start = workload.models[0].site if workload.models else None
+    start = workload.model_site
     end = workload.backwards[0].site if workload.backwards else None
     names = (BACKENDS[value], *(name for key, name in BACKENDS.items() if key != value))
     order = ", ".join(f"torch.nn.attention.SDPBackend.{name}" for name in names)

@@ -35,7 +35,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
     The loss is then computed in autocast too, where torch takes cross entropy and its like in fp32.
     """
-    start = workload.models[0].site if workload.models else None
+    start = workload.model_site
     end = workload.backwards[0].site if workload.backwards else None
     text = f'with torch.autocast("{workload.device}", dtype=torch.bfloat16):'
     return (wrap_block(start, end, text),)

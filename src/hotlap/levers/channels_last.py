@@ -105,7 +105,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
     In DistributedDataParallel, buckets have the order that weights had before: there it is earlier.
     """
-    model = workload.models[0].site if workload.models else None
+    model = workload.model_site
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     first_in_order = "{function}({first}.to(memory_format=torch.channels_last){rest})"
     images = wrap_call(model, first_in_order)

@@ -170,7 +170,7 @@ def saves(workload: Workload) -> float:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Autocast around the call, a scaler before the optimizer, and its use in the loop."""
-    start = workload.models[0].site if workload.models else None
+    start = workload.model_site
     end = workload.backwards[0].site if workload.backwards else None
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     return (

@@ -59,7 +59,7 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """What torchao has for it."""
-    model = workload.models[0].site if workload.models else None
+    model = workload.model_site
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     text = (
         "from torchao.float8 import convert_to_float8_training  # pip install torchao\n"

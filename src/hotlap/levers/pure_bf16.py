@@ -103,9 +103,9 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
     In DistributedDataParallel, buckets are made for gradients of the type that weights have then.
     """
-    if not workload.models:
+    model = workload.model
+    if model is None:
         return ()
-    model = workload.models[0]
     if model.facts.get("is_ddp"):
         sites = [one.site for one in workload.ddps] or [None]
         text = "{function}({first}.to(torch.bfloat16){rest})"

@@ -87,7 +87,7 @@ def saves(workload: Workload) -> float:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """One line behind the imports."""
-    site = workload.models[0].site if workload.models else None
+    site = workload.model_site
     return (insert_after_import(site, f'torch.set_float32_matmul_precision("{value}")'),)
 
 

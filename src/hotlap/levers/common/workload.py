@@ -72,6 +72,19 @@ class Workload:
     waits_for_host: bool = False
     """Whether the device waits for the host: faster kernels gain nothing then."""
 
+    @property
+    def model(self) -> Seen | None:
+        """The one that is trained: the largest.
+
+        A part of it may have been seen first, called for a shape while the model was made.
+        """
+        return max(self.models, key=lambda one: one.facts.get("n_parameters", 0), default=None)
+
+    @property
+    def model_site(self) -> Site | None:
+        """Where that one is called."""
+        return self.model.site if self.model else None
+
     def share(self, *phases: str) -> float:
         """The part of the step that these phases take."""
         total = sum(self.phases_s.values())
