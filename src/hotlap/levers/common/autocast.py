@@ -7,7 +7,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, MutableMapping
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from hotlap.levers.common.halves import halves
 from hotlap.levers.common.lever import Decision
@@ -24,26 +24,29 @@ def autocast_calls(
     """Run each outermost call of an fp32 model in autocast and give back fp32.
 
     The loss, which the script takes of the result, is then computed in fp32. Validation runs in the
-    same precision. `begin(device type)` is called when a model is met that this is done to.
+    same precision. `begin(device type)` is called before the first training call of a model that
+    this is done to.
     """
-    devices: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+    devices: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()
+    begun: WeakSet[Any] = WeakSet()
 
     def device_of(module: Any) -> str | None:
-        if module not in devices:
-            devices[module] = _fp32_device(torch, module)
-        return devices[module]
-
-    def meet(module: Any, args: Any, kwargs: Any) -> None:
-        device = device_of(module)
-        if device is not None and not torch.is_autocast_enabled(device):
-            process.did(f"{type(module).__name__} is called in autocast, in {_name(dtype)}")
-            if begin is not None:
-                begin(device)
+        # A model may move, or change its type, after a first call that was for a shape alone.
+        first = next(module.parameters(), None)
+        now = None if first is None else (first.device.type, first.dtype)
+        if module not in devices or devices[module][0] != now:
+            devices[module] = now, _fp32_device(torch, module)
+        return devices[module][1]
 
     def context(module: Any) -> Any:
         device = device_of(module)
         if device is None or torch.is_autocast_enabled(device):
             return contextlib.nullcontext()
+        if module not in begun and torch.is_grad_enabled():
+            begun.add(module)
+            process.did(f"{type(module).__name__} is called in autocast, in {_name(dtype)}")
+            if begin is not None:
+                begin(device)
         return torch.autocast(device, dtype=dtype)
 
     def give_fp32(module: Any, result: Any) -> Any:
@@ -56,7 +59,6 @@ def autocast_calls(
             process.failed(f"a result stays in half precision: {type(error).__name__}: {error}")
             return result
 
-    process.on_model(meet)
     process.around_calls(context)
     process.on_output(give_fp32)
 
@@ -66,7 +68,7 @@ def _fp32_device(torch: Any, module: Any) -> str | None:
     parameters = [p for p in module.parameters() if p.is_floating_point()]
     if not parameters or any(p.dtype != torch.float32 for p in parameters):
         return None
-    return str(parameters[0].device.type)
+    return None if parameters[0].is_meta else str(parameters[0].device.type)
 
 
 def _name(dtype: Any) -> str:
