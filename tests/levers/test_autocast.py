@@ -29,9 +29,7 @@ def ready(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("make", [meta, double])
 @pytest.mark.parametrize("with_grad", [False, True])
-def test_a_call_for_a_shape_settles_nothing(
-    make: Callable[[], nn.Module], with_grad: bool
-) -> None:
+def test_a_call_for_a_shape_settles_nothing(make: Callable[[], nn.Module], with_grad: bool) -> None:
     events: list[dict[str, Any]] = []
     begun: list[str] = []
     session = SimpleNamespace(around_call=None)
