@@ -9,6 +9,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from hotlap.levers.common.edits import Edit, tell, wrap_block
 from hotlap.levers.common.halves import halves
 from hotlap.levers.common.lever import Decision
 from hotlap.levers.common.process import Process
@@ -99,6 +100,21 @@ def to_fp32(torch: Any, result: Any) -> Any:
             object.__setattr__(made, one.name, to_fp32(torch, getattr(result, one.name)))
         return made
     return result
+
+
+def autocast_edit(workload: Workload, dtype: str) -> Edit:
+    """From the model's call up to `backward`, under `with`.
+
+    The loss is then computed in autocast too, where torch takes cross entropy and its like in fp32,
+    but refuses a binary cross-entropy of probabilities on a GPU.
+    """
+    head = f'with torch.autocast("{workload.device}", dtype=torch.{dtype}):'
+    is_refused = any(one.facts.get("of_probabilities") for one in workload.backwards)
+    if is_refused and workload.device != "cpu":
+        words = f"{head} around the model's call alone, and what it returns .float() for the loss"
+        return tell(workload.model_site, words)
+    end = workload.backwards[0].site if workload.backwards else None
+    return wrap_block(workload.model_site, end, head)
 
 
 def best_with(workload: Workload) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 from weakref import WeakSet
 
 from hotlap.levers.common.blocks import describe_blocks
-from hotlap.levers.common.losses import n_logits
+from hotlap.levers.common.losses import is_of_probabilities, n_logits
 from hotlap.levers.common.optimizers import has_tensor_options
 
 Report = Callable[..., None]
@@ -257,7 +257,8 @@ class Process:
         return facts
 
     def _see_backward(self, loss: Any, *args: Any) -> None:
-        self._report_seen("backward", {"n_logits": n_logits(loss)})
+        facts = {"n_logits": n_logits(loss), "of_probabilities": is_of_probabilities(loss)}
+        self._report_seen("backward", facts)
 
     def _see_scaler(self, *args: Any) -> None:
         self._report_seen("scaler", {})

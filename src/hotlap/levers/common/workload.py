@@ -63,7 +63,8 @@ class Workload:
     ddps: tuple[Seen, ...] = ()
     """Where a DistributedDataParallel is made."""
     backwards: tuple[Seen, ...] = ()
-    """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model."""
+    """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model;
+    of_probabilities, whether the loss is a binary cross-entropy of what a sigmoid gives."""
     anomalies: tuple[Seen, ...] = ()
     """Where anomaly detection is switched on. Facts: call, `set_detect_anomaly` or another."""
     uses_scaler: bool = False
