@@ -24,6 +24,7 @@ from hotlap.levers import LEVERS
 from hotlap.levers.common.edits import Edit, apply_edits, can_apply, describe
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.lever import ANYTHING, Changes, Lever, Risk
+from hotlap.levers.common.loaders import given_workers
 from hotlap.levers.common.workload import Events, Workload, read_events, workload_from
 from hotlap.machine.host import describe_host
 
@@ -128,9 +129,12 @@ class Bench:
 
     def edits(self, lever: Lever) -> list[Edit]:
         """The edits of a lever and of those it needs."""
-        settings = self.settings(lever).items()
+        settings, workload = self.settings(lever), self.workload
+        given = given_workers(workload, int(settings.get("workers", 0)))
         return [
-            edit for name, value in settings for edit in BY_NAME[name].edit(value, self.workload)
+            edit
+            for name, value in settings.items()
+            for edit in BY_NAME[name].edit(value, workload if name == "workers" else given)
         ]
 
     def start_lever(self, lever: Lever) -> None:
@@ -312,7 +316,8 @@ def test_it_decides_with_a_reason(lever: Lever, bench: Bench, where: str) -> Non
     assert values or not decision.yes
     for value in values:
         assert all(isinstance(text, str) for text in lever.environment(value, workload).values())
-        edits = lever.edit(value, workload)
+        # Some have an edit together with the lever `workers` only.
+        edits = lever.edit(value, workload) or lever.edit(value, given_workers(workload, 1))
         assert edits or not decision.yes
         assert all(describe(edit).strip() and "\n" not in describe(edit) for edit in edits)
 

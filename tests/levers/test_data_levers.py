@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
 import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +30,9 @@ from hotlap.levers import (
     start_method,
     workers,
 )
-from hotlap.levers.common.edits import change_arguments
-from hotlap.levers.common.workload import Seen, Workload
+from hotlap.levers.common.edits import change_arguments, tell
+from hotlap.levers.common.loaders import given_workers
+from hotlap.levers.common.workload import Seen, Site, Workload
 
 # Workers ---------------------------------------------------------------------------------------
 
@@ -243,6 +246,39 @@ def test_workers_stay_where_a_loop_was_left_or_its_iterator_has_a_name(
             batch = next(iterator)
         pids.add(int(batch[0, 1]))
     assert len(pids) == 1
+
+
+WITH_WORKERS = {
+    "persistent_workers": (persistent_workers, "on", "True"),
+    "prefetch_factor": (prefetch_factor, "4", "4"),
+    "multiprocessing_context": (start_method, "spawn", '"spawn"'),
+}
+
+
+@pytest.mark.parametrize("keyword", WITH_WORKERS)
+def test_loaders_without_workers_are_not_given_what_torch_refuses_them(keyword: str) -> None:
+    lever, value, text = WITH_WORKERS[keyword]
+    with pytest.raises(ValueError, match="num_workers"):
+        DataLoader(range(4), **{keyword: ast.literal_eval(text)})  # type: ignore[arg-type]
+    other = Site("train.py", 8)
+    two = a_workload(a_loader(num_workers=4), replace(a_loader(), site=other))
+    expected = change_arguments(SITE, "DataLoader", **{keyword: text})
+    assert lever.edit(value, two) == (expected,)
+    assert lever.edit(value, given_workers(two, 2)) == (
+        expected,
+        change_arguments(other, "DataLoader", **{keyword: text}),
+    )
+    assert lever.edit(value, a_workload(a_loader())) == ()
+    (told,) = lever.edit(value, a_workload(a_loader(num_workers=4), a_loader()))
+    assert (told.kind, told.site) == ("told", SITE)
+    assert f"{keyword}={text}" in told.text
+
+
+def test_only_loaders_that_are_given_workers_count_as_having_them() -> None:
+    before = a_workload(a_loader(), a_loader(num_workers=8), a_loader(is_iterable=True))
+    after = given_workers(before, 4)
+    assert [one.facts["num_workers"] for one in after.loaders] == [4, 8, 0]
+    assert given_workers(before, 0) == before
 
 
 # Copies to the device --------------------------------------------------------------------------
@@ -621,6 +657,23 @@ def test_batch_size_edits_loader_and_rate() -> None:
     own_batches = a_workload(a_loader(batch_size=1, has_batch_sampler=True))
     assert not batch_size.applies(own_batches).yes
     assert batch_size.rate_scale("LBFGS", 2) is None
+
+
+def test_sizes_and_rates_that_differ_on_one_line_are_told_in_words() -> None:
+    """A helper makes them: no one value would be right for all."""
+    sizes, rates = (32, 256), (1e-4, 4e-4)
+    workload = a_workload(
+        *(a_loader(batch_size=size) for size in sizes),
+        replace(a_loader(batch_size=32), site=Site("train.py", 8)),
+        optimizers=tuple(Seen(SITE, {"kind": "Adam", "lr": rate}) for rate in rates),
+    )
+    assert batch_size.edit("x4", workload) == (
+        tell(SITE, "DataLoader(..., batch_size=128) where it is 32"),
+        tell(SITE, "DataLoader(..., batch_size=1024) where it is 256"),
+        change_arguments(Site("train.py", 8), "DataLoader", batch_size="128"),
+        tell(SITE, "Adam(..., lr=0.0002) where it is 0.0001"),
+        tell(SITE, "Adam(..., lr=0.0008) where it is 0.0004"),
+    )
 
 
 def test_buckets_keep_the_partial_batch_last_and_are_new_each_epoch() -> None:

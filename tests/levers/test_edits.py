@@ -244,6 +244,17 @@ def test_arguments(old: str, new: str | None) -> None:
     assert edited(plain(old), arguments(num_workers="2")) == (new and plain(new))
 
 
+def test_one_call_does_not_get_two_values_of_one_argument() -> None:
+    """A helper may be called with one batch size for training and another for validation."""
+    source = "def make(data, size):\n    return DataLoader(data, batch_size=size)\n"
+    one, other = (change_arguments(Site(FILE, 2), "DataLoader", batch_size=n) for n in "48")
+    more = change_arguments(Site(FILE, 2), "DataLoader", num_workers="2")
+    (text,) = apply_edits([one, more, one], lambda file: source).values()
+    assert "DataLoader(data, batch_size=4, num_workers=2)" in text
+    # What comes first is made, what does not go with it is left out.
+    assert apply_edits([one, other, more], lambda file: source) == {FILE: text}
+
+
 def test_a_learning_rate_given_by_position() -> None:
     old = "optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)  #1"
     new = "optimizer = optim.SGD(model.parameters(), 0.2, momentum=0.9)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ for _ in range(4):
     optimizer.step()
     losses.append(loss.item())
 print(json.dumps({"losses": losses, "n_runs": len(RUNS)}))
+"""
+PROBABILITIES = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = nn.BCELoss()(model(torch.randn(8, 4)), torch.ones(8, 1))
+    loss.backward()
+    optimizer.step()
 """
 ANOMALY = """
 import json
@@ -106,6 +118,15 @@ def test_blocks_that_count_statistics_are_left_to_a_person(tmp_path: Path, scrip
     (words,) = told("checkpointing", workload)
     assert words.startswith(f'{script}:{line}  checkpoint(block, x, use_reentrant=False) for "Blo')
     assert "count every batch twice" in words
+
+
+def test_a_loss_of_probabilities_is_kept_out_of_autocast(tmp_path: Path, script: Path) -> None:
+    script.write_text(PROBABILITIES)
+    workload = replace(seen_in(tmp_path, script), device="cuda")
+    assert told("bf16", workload) == [
+        f'{script}:8  with torch.autocast("cuda", dtype=torch.bfloat16): around the model\'s call '
+        "alone, and what it returns .float() for the loss"
+    ]
 
 
 def test_anomaly_detection_is_switched_off_where_it_is_switched_on(

@@ -127,6 +127,18 @@ def test_glibc_keeps_large_blocks() -> None:
     assert kept < n_faults() / 4
 
 
+@pytest.mark.parametrize(
+    ("version", "threshold"), [("2.17", 2**25), ("2.34", 2**25), ("2.35", 2**30), ("2.41.9", 2**30)]
+)
+def test_glibc_is_asked_for_no_larger_threshold_than_it_takes(
+    monkeypatch: pytest.MonkeyPatch, version: str, threshold: int
+) -> None:
+    monkeypatch.delenv(allocator.TUNABLES, raising=False)
+    monkeypatch.setattr(allocator.platform, "libc_ver", lambda: ("glibc", version))
+    tunables = allocator.environment("glibc", Workload())[allocator.TUNABLES]
+    assert tunables.startswith(f"glibc.malloc.mmap_threshold={threshold}:")
+
+
 def test_libraries_are_found_where_they_lie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

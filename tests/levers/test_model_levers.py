@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -390,6 +391,7 @@ def test_an_edit_does_not_reorder_weights_behind_the_back_of_ddp() -> None:
         (["int64", "float32"], "Tensor", ""),
         (["float32"], "CausalLMOutput", ""),
         (["float32"], None, ""),
+        ([], "Tensor", ""),
     ],
 )
 def test_pure_bf16_edits_a_call_only_where_it_knows_what_goes_in_and_out(
@@ -401,6 +403,72 @@ def test_pure_bf16_edits_a_call_only_where_it_knows_what_goes_in_and_out(
     assert (cast.site, cast.text) == (OPTIMIZER_SITE, "{model}.to(torch.bfloat16)")
     assert call.site == MODEL_SITE
     assert (call.kind, call.text) == ("call", text) if text else call.kind == "told"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kind"),
+    [
+        ([[[8, 3, 32, 32], "float32", "cuda"]], "call"),
+        ([[[8, 3, 32, 32], "bfloat16", "cuda"], [[8], "int64", "cuda"]], "call"),
+        ([[[8, 3, 32, 32], "uint8", "cuda"]], "told"),
+        ([[[8, 3], "float32", "cuda"]], "told"),
+        ([], "told"),  # a dict or a list
+    ],
+)
+def test_channels_last_edits_a_call_only_where_images_go_in(inputs: list[Any], kind: str) -> None:
+    _, call = channels_last.LEVER.edit("on", workload({"inputs": inputs, "is_ddp": False}))
+    assert (call.kind, call.site) == (kind, MODEL_SITE)
+
+
+def test_the_edit_of_fp8_is_for_the_layers_of_the_lever() -> None:
+    from torch import nn
+
+    model = nn.Sequential(
+        nn.Linear(1024, 1040, device="meta"),
+        nn.Linear(1040, 1032, device="meta"),
+        nn.Linear(1032, 512, device="meta"),
+        nn.modules.linear.NonDynamicallyQuantizableLinear(1024, 1024, device="meta"),
+        nn.Linear(1024, 1024, device="meta"),
+    )
+    (edit,) = fp8.LEVER.edit("per-tensor", workload())
+    converted: list[str] = []
+
+    def convert(model: Any, module_filter_fn: Any) -> None:
+        """As torchao does it."""
+        converted.extend(
+            name
+            for name, part in model.named_modules()
+            if isinstance(part, nn.Linear) and module_filter_fn(part, name)
+        )
+
+    _, *lines = edit.text.replace("{model}", "model").splitlines()
+    names = {"model": model, "convert_to_float8_training": convert, "torch": sys.modules["torch"]}
+    exec("\n".join(lines), names)
+    assert converted == ["0"]
+
+
+PROBABILITIES = (Seen(BACKWARD_SITE, {"of_probabilities": True}),)
+
+
+@pytest.mark.parametrize(("lever", "dtype"), [(bf16, "bfloat16"), (fp16, "float16")])
+def test_a_loss_that_autocast_refuses_is_not_put_into_it(lever: Any, dtype: str) -> None:
+    edits = lever.LEVER.edit("autocast", workload(backwards=PROBABILITIES))
+    assert not any(edit.kind == "block" for edit in edits)
+    head = f'with torch.autocast("cuda", dtype=torch.{dtype}): around the model\'s call alone'
+    assert any(edit.kind == "told" and head in edit.text for edit in edits)
+    on_cpu = lever.LEVER.edit("autocast", workload(backwards=PROBABILITIES, **ON_CPU))
+    assert any(edit.kind == "block" for edit in on_cpu)
+
+
+def test_a_binary_cross_entropy_of_probabilities_is_told_from_one_of_logits() -> None:
+    import torch
+    from torch.nn import functional as F
+
+    from hotlap.levers.common.losses import is_of_probabilities
+
+    logits, labels = torch.randn(4, requires_grad=True), torch.ones(4)
+    assert is_of_probabilities(F.binary_cross_entropy(logits.sigmoid(), labels) / 2 + 1)
+    assert not is_of_probabilities(F.binary_cross_entropy_with_logits(logits, labels))
 
 
 def test_an_edit_casts_before_ddp_makes_its_buckets() -> None:

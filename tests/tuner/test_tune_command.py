@@ -286,6 +286,21 @@ def tuning_of(folder: Path, watcher: Watcher | None = None, **fields: Any) -> Tu
     return Tuning(request, watcher or Watcher())
 
 
+def test_loaders_that_are_given_workers_get_what_goes_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    facts = ({"num_workers": 0}, {"num_workers": 0, "is_iterable": True})
+    sites = [Site("train.py", line) for line in (1, 2)]
+    tuning = tuning_of(tmp_path)
+    tuning.workload = Workload(loaders=tuple(map(Seen, sites, facts)))
+    alone = tuning.edits({"persistent_workers": "on"})
+    assert alone == [()]
+    for (one,) in tuning.edits({"workers": "4", "persistent_workers": "on"}):
+        assert one.site == sites[0]
+
+
 def test_settings_of_another_climb_are_kept_and_those_of_the_same_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,18 +25,26 @@ NAMES = {
     "jemalloc": ("libjemalloc.so.2", "libjemalloc.so"),
 }
 PRELOAD, TUNABLES, JEMALLOC = "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF"
-KEEP_IN_GLIBC = f"glibc.malloc.mmap_threshold={1 << 30}:glibc.malloc.trim_threshold={1 << 33}"
-"""Blocks of less than 1 GiB come from the heap, and less than 8 GiB of it is kept.
-
-The heap grows for a dozen tensors of a size before it gives their places to the next ones.
-"""
 KEEP_IN_JEMALLOC = "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
+
+
+def keep_in_glibc(version: str) -> str:
+    """Blocks of less than 1 GiB come from the heap, and less than 8 GiB of it is kept.
+
+    The heap grows for a dozen tensors of a size before it gives their places to the next ones.
+    Before 2.35 glibc takes no more than 32 MiB: with more it keeps its own 128 KiB, and no longer
+    raises it when larger blocks are freed.
+    """
+    is_old = tuple(int(part) for part in version.split(".") if part.isdigit()) < (2, 35)
+    threshold = 1 << 25 if is_old else 1 << 30
+    return f"glibc.malloc.mmap_threshold={threshold}:glibc.malloc.trim_threshold={1 << 33}"
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
     """The allocator was chosen when the process began: see which one it is."""
     if value == "glibc":
-        if KEEP_IN_GLIBC in os.environ.get(TUNABLES, "") and not _preloaded():
+        keep = keep_in_glibc(platform.libc_ver()[1])
+        if keep in os.environ.get(TUNABLES, "") and not _preloaded():
             process.did("glibc keeps freed memory")
     elif any(name in _loaded_files() for name in NAMES[value]):
         process.did(f"memory comes from {value}")
@@ -82,7 +90,8 @@ def values(workload: Workload) -> tuple[str, ...]:
 def environment(value: str, workload: Workload) -> Mapping[str, str]:
     """The library in front of all others, or the settings of glibc's own."""
     if value == "glibc":
-        return {TUNABLES: ":".join(filter(None, (os.environ.get(TUNABLES), KEEP_IN_GLIBC)))}
+        keep = keep_in_glibc(platform.libc_ver()[1])
+        return {TUNABLES: ":".join(filter(None, (os.environ.get(TUNABLES), keep)))}
     library = find_library(value, folders())
     variables = {PRELOAD: " ".join(filter(None, (str(library or ""), os.environ.get(PRELOAD))))}
     if value == "jemalloc" and JEMALLOC not in os.environ:

@@ -14,7 +14,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit, insert_after_import, wrap_block
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Workload, version_of
 
 BACKENDS = {
     "flash": "FLASH_ATTENTION",
@@ -47,7 +47,7 @@ def applies(workload: Workload) -> Decision:
     """Attention on an NVIDIA GPU, with a torch that has the order."""
     if workload.device != "cuda" or workload.is_rocm:
         return Decision(False, "there is a choice of kernels on NVIDIA GPUs only")
-    if _version(workload.torch) < (2, 6):
+    if version_of(workload.torch) < (2, 6):
         return Decision(
             False, f"torch {workload.torch} has no order of kernels; 2.6 and newer have"
         )
@@ -57,13 +57,9 @@ def applies(workload: Workload) -> Decision:
     return Decision(True, "torch takes the first attention kernel that can, not the fastest")
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-
-
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """The model's call under `with`."""
-    start = workload.models[0].site if workload.models else None
+    start = workload.model_site
     end = workload.backwards[0].site if workload.backwards else None
     names = (BACKENDS[value], *(name for key, name in BACKENDS.items() if key != value))
     order = ", ".join(f"torch.nn.attention.SDPBackend.{name}" for name in names)

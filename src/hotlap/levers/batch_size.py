@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from hotlap.levers.common.edits import Edit, change_arguments, tell
 from hotlap.levers.common.later import report_once
 from hotlap.levers.common.lever import Decision, Lever, Takes
 from hotlap.levers.common.own_batches import ask_for_rows, is_users_own, rows_of
 from hotlap.levers.common.process import Process
-from hotlap.levers.common.workload import Seen, Workload
+from hotlap.levers.common.workload import Seen, Site, Workload
 
 FACTORS = tuple(2**doubling for doubling in range(1, 13))
 VALUE = re.compile(r"x([0-9]+)(?::([0-9]+))?")
@@ -168,21 +169,43 @@ def values(workload: Workload) -> tuple[str, ...]:
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """The size of each batch, and the rate of each optimizer that has a rule."""
     factor, own_rows = parts_of(value)
-    edits = []
+    sizes, rows = list[Wish](), list[Edit]()
     if own_rows is None:
         for one in _loaders(workload):
-            size = str(one.facts["batch_size"] * factor)
-            edits.append(change_arguments(one.site, "DataLoader", batch_size=size))
+            size = one.facts["batch_size"]
+            sizes.append(Wish(one.site, "DataLoader", "batch_size", str(size), str(size * factor)))
     else:
+        text = f"{own_rows * factor} rows, not {own_rows}"
         for one in workload.own_batches:
-            rows = f"{own_rows * factor} rows, not {own_rows}"
-            edits.append(tell(one.site, f"torch.{one.facts['function']} with {rows}"))
+            rows.append(tell(one.site, f"torch.{one.facts['function']} with {text}"))
+    rates = list[Wish]()
     for one in workload.optimizers:
         kind, rate = one.facts.get("kind", ""), one.facts.get("lr")
         scale = rate_scale(kind, factor)
         if scale is not None and rate is not None:
-            edits.append(change_arguments(one.site, kind, lr=f"{rate * scale:g}"))
-    return tuple(edits)
+            rates.append(Wish(one.site, kind, "lr", f"{rate:g}", f"{rate * scale:g}"))
+    return (*_edits_of(sizes), *rows, *_edits_of(rates))
+
+
+class Wish(NamedTuple):
+    """Another value of an argument of a call."""
+
+    site: Site | None
+    call: str
+    name: str
+    before: str
+    after: str
+
+
+def _edits_of(wishes: Sequence[Wish]) -> Iterator[Edit]:
+    """In words where a line makes several, for which no one value is right."""
+    for one in wishes:
+        same_call = [w for w in wishes if one.site and (w.site, w.call) == (one.site, one.call)]
+        if len({w.after for w in same_call}) > 1:
+            text = f"{one.call}(..., {one.name}={one.after}) where it is {one.before}"
+            yield tell(one.site, text)
+        else:
+            yield change_arguments(one.site, one.call, **{one.name: one.after})
 
 
 LEVER = Lever(

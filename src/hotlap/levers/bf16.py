@@ -12,8 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotlap.levers.common.autocast import autocast_calls, best_with, has_bf16, in_fp32
-from hotlap.levers.common.edits import Edit, wrap_block
+from hotlap.levers.common.autocast import (
+    autocast_calls,
+    autocast_edit,
+    best_with,
+    has_bf16,
+    in_fp32,
+)
+from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
@@ -31,14 +37,8 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """From the model's call up to `backward`, under `with`.
-
-    The loss is then computed in autocast too, where torch takes cross entropy and its like in fp32.
-    """
-    start = workload.models[0].site if workload.models else None
-    end = workload.backwards[0].site if workload.backwards else None
-    text = f'with torch.autocast("{workload.device}", dtype=torch.bfloat16):'
-    return (wrap_block(start, end, text),)
+    """The model's call under `with`."""
+    return (autocast_edit(workload, "bfloat16"),)
 
 
 LEVER = Lever(

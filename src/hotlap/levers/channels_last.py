@@ -13,11 +13,11 @@ from collections.abc import MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from hotlap.levers.common.edits import Edit, insert_before, wrap_call
+from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_call
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process, is_channels_last
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Seen, Workload
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -153,16 +153,27 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
     In DistributedDataParallel, buckets have the order that weights had before: there it is earlier.
     """
-    model = workload.models[0].site if workload.models else None
+    model = workload.model_site
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     first_in_order = "{function}({first}.to(memory_format=torch.channels_last){rest})"
     images = wrap_call(model, first_in_order)
+    if not _takes_images(workload.model):
+        images = tell(model, "images that go into the model .to(memory_format=torch.channels_last)")
     if any(one.facts.get("is_ddp") for one in workload.models):
         sites = [one.site for one in workload.ddps] or [None]
         kind = "DistributedDataParallel"
         return (*(wrap_call(site, first_in_order, kind) for site in sites), images)
     reorder = "{model}.to(memory_format=torch.channels_last)"
     return insert_before(optimizer, reorder, model=model), images
+
+
+def _takes_images(model: Seen | None) -> bool:
+    """Whether the first tensor of the model's call was seen to be one; none is seen in a list."""
+    inputs = model.facts.get("inputs") if model else None
+    if not inputs:
+        return False
+    shape, dtype, _ = inputs[0]
+    return len(shape) == 4 and "float" in dtype
 
 
 LEVER = Lever(

@@ -44,28 +44,44 @@ MODES = (
 )
 OF_TORCH = ("Sequential", "Transformer", "TransformerEncoder", "TransformerDecoder")
 """Roots that `module.compile()` leaves uncompiled."""
+Compiled = list[tuple[Callable[[], Any], Callable[[], Any]]]
+"""Weak references: a module that is called, and what of it is compiled."""
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
     """Compile every model that the script has not compiled."""
-    compiled: list[Callable[[], Any]] = []
+    compiled: Compiled = []
     options = {"coordinate_descent_tuning": True} if value == "coordinate-descent" else None
     how = {"mode": None if options else value, "options": options}
 
     def meet(module: Any, args: Any, kwargs: Any) -> None:
         is_ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         model = module.module if is_ddp else module
+        _take_back_parts(compiled, module)
         if is_compiled(module):
             return
         model._compiled_call_impl = torch.compile(_frame_around(model), **how)
         process.on_undo(functools.partial(_put_back, ref(model)))
-        compiled.append(ref(module))
+        compiled.append((ref(module), ref(model)))
         process.did(f"{type(model).__name__} is compiled, mode '{value}'")
 
     process.on_model(meet)
     compile_loss(torch, process, how)
     if value in WITH_CUDA_GRAPHS:
         _mark_steps(torch, process, compiled)
+
+
+def _take_back_parts(compiled: Compiled, module: Any) -> None:
+    """Leave parts that were compiled by themselves to the program of the model that holds them.
+
+    A part may be called while the model is made, for the shape of what comes out.
+    """
+    parts = set(map(id, module.modules()))
+    for one in list(compiled):
+        called, model = one
+        if id(called()) in parts:
+            _put_back(model)
+            compiled.remove(one)
 
 
 def _put_back(reference: Callable[[], Any]) -> None:
@@ -85,7 +101,7 @@ def _frame_around(model: Any) -> Callable[..., Any]:
     return call
 
 
-def _mark_steps(torch: Any, process: Process, compiled: list[Callable[[], Any]]) -> None:
+def _mark_steps(torch: Any, process: Process, compiled: Compiled) -> None:
     """Tell CUDA graphs where a step begins: at the first call after an update.
 
     Their memory is then reused from the start, also where a result of the last step is still kept.
@@ -102,7 +118,7 @@ def _mark_steps(torch: Any, process: Process, compiled: list[Callable[[], Any]])
 
     def mark(module: Any, args: Any, kwargs: Any) -> Any:
         nonlocal is_new_step
-        models = [one for reference in compiled if (one := reference()) is not None]
+        models = [one for called, _ in compiled if (one := called()) is not None]
         is_alone = len(models) == 1 and models[0] is module
         if is_new_step and is_alone and torch.is_grad_enabled():
             torch.compiler.cudagraph_mark_step_begin()
@@ -150,14 +166,13 @@ def environment(value: str, workload: Workload) -> Mapping[str, str]:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """The model is compiled in place, before the optimizer is made; a large loss from the start."""
-    model = workload.models[0].site if workload.models else None
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     how = f'mode="{value}"' if value != "coordinate-descent" else f"options={_OPTIONS}"
-    kind = workload.models[0].facts.get("kind") if workload.models else ""
+    kind = workload.model.facts.get("kind") if workload.model else ""
     text = f"{{model}}.compile({how})"
     if kind in OF_TORCH:
         text = f"{{model}} = torch.compile({{model}}, {how})"
-    return (insert_before(optimizer, text, model=model), *loss_edits(workload, how))
+    return (insert_before(optimizer, text, model=workload.model_site), *loss_edits(workload, how))
 
 
 _OPTIONS = '{"coordinate_descent_tuning": True}'

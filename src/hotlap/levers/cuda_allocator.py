@@ -14,7 +14,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit, set_environment
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.process import Process
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Workload, version_of
 
 OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 SETTING = "expandable_segments"
@@ -29,14 +29,8 @@ def apply(torch: Any, value: str, process: Process) -> None:
 
 def environment(value: str, workload: Workload) -> Mapping[str, str]:
     """Added to what is set; the newer name where torch knows it and the older one is free."""
-    name = NEW if _version(workload.torch) >= (2, 9) and OLD not in os.environ else OLD
+    name = NEW if version_of(workload.torch) >= (2, 9) and OLD not in os.environ else OLD
     return {name: ",".join(filter(None, (os.environ.get(name), f"{SETTING}:True")))}
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """'2.13.0+cpu' is (2, 13)."""
-    parts = text.split("+")[0].split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def applies(workload: Workload) -> Decision:

@@ -52,7 +52,7 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """One line behind the imports."""
-    site = workload.models[0].site if workload.models else None
+    site = workload.model_site
     return (insert_after_import(site, "torch.backends.cudnn.benchmark = True"),)
 
 

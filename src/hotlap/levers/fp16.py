@@ -16,8 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from hotlap.levers.common.autocast import autocast_calls, best_with, has_bf16, in_fp32
-from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_block
+from hotlap.levers.common.autocast import (
+    autocast_calls,
+    autocast_edit,
+    best_with,
+    has_bf16,
+    in_fp32,
+)
+from hotlap.levers.common.edits import Edit, insert_before, tell
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.optimizers import numbers_of_gradient, parameters_of
 from hotlap.levers.common.process import Process
@@ -172,12 +178,11 @@ def saves(workload: Workload) -> float:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Autocast around the call, a scaler before the optimizer, and its use in the loop."""
-    start = workload.models[0].site if workload.models else None
     end = workload.backwards[0].site if workload.backwards else None
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     return (
         insert_before(optimizer, f"scaler = torch.amp.GradScaler(init_scale={FIRST_SCALE})"),
-        wrap_block(start, end, 'with torch.autocast("cuda", dtype=torch.float16):'),
+        autocast_edit(workload, "float16"),
         tell(end, "scaler.scale(loss).backward() in place of loss.backward()"),
         tell(None, "scaler.unscale_(optimizer) before gradients are clipped, if they are"),
         tell(None, "scaler.step(optimizer); scaler.update() in place of optimizer.step()"),

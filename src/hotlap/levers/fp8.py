@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, insert_before
-from hotlap.levers.common.fp8 import CAPABILITY, fits, linear, make_product
+from hotlap.levers.common.fp8 import CAPABILITY, MULTIPLE_OF, fits, linear, make_product
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
@@ -58,13 +58,16 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """What torchao has for it."""
-    model = workload.models[0].site if workload.models else None
+    """What torchao has for it, for the same layers."""
+    model = workload.model_site
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     text = (
         "from torchao.float8 import convert_to_float8_training  # pip install torchao\n"
+        "last_linear = [m for m in {model}.modules() if isinstance(m, torch.nn.Linear)][-1]\n"
         "convert_to_float8_training({model}, module_filter_fn=lambda module, name: "
-        f"min(module.weight.shape) >= {LARGE})"
+        "type(module) is torch.nn.Linear and module is not last_linear "
+        f"and min(module.weight.shape) >= {LARGE} "
+        f"and all(size % {MULTIPLE_OF} == 0 for size in module.weight.shape))"
     )
     return (insert_before(optimizer, text, model=model),)
 

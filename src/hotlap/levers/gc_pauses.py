@@ -54,7 +54,7 @@ def applies(workload: Workload) -> Decision:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """Behind the imports, which make most of the objects: the model's line runs in every step."""
-    site = workload.models[0].site if workload.models else None
+    site = workload.model_site
     text = f"import gc\ngc.collect()\ngc.freeze()\ngc.set_threshold({N_YOUNG}, 10, 10)"
     return (insert_after_import(site, text),)
 

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import (
-    edit_loaders,
+    edit_those_with_workers,
     only_with_workers,
     waits_for_data,
     with_workers,
@@ -97,9 +97,9 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """`persistent_workers` of each loader."""
-    loaders = tuple(one for one in workload.loaders if not one.facts.get("persistent_workers"))
-    return edit_loaders(loaders, persistent_workers="True")
+    """`persistent_workers` of each loader with workers."""
+    loaders = [one for one in workload.loaders if not one.facts.get("persistent_workers")]
+    return edit_those_with_workers(workload, loaders, "persistent_workers", "True")
 
 
 LEVER = Lever(

@@ -11,7 +11,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, whole_number
 from hotlap.levers.common.loaders import (
-    edit_loaders,
+    edit_those_with_workers,
     only_with_workers,
     waits_for_data,
     with_workers,
@@ -58,8 +58,9 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """`prefetch_factor` of each loader."""
-    return edit_loaders(_loaders(workload, int(value)), prefetch_factor=value)
+    """`prefetch_factor` of each loader with workers."""
+    loaders = _loaders(workload, int(value))
+    return edit_those_with_workers(workload, loaders, "prefetch_factor", value)
 
 
 LEVER = Lever(

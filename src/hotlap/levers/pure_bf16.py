@@ -105,9 +105,9 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
     In DistributedDataParallel, buckets are made for gradients of the type that weights have then.
     """
-    if not workload.models:
+    model = workload.model
+    if model is None:
         return ()
-    model = workload.models[0]
     if model.facts.get("is_ddp"):
         sites = [one.site for one in workload.ddps] or [None]
         text = "{function}({first}.to(torch.bfloat16){rest})"
@@ -120,10 +120,13 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
 
 
 def _edit_of_call(model: Seen, workload: Workload) -> Edit:
-    """Where one tensor comes out, and none but the first is to be cast; else told in words."""
+    """Where one tensor comes out, and none but the first is to be cast; else told in words.
+
+    No tensor is seen to go in where a call takes a dict or a list of them.
+    """
     types = [dtype for _, dtype, _ in model.facts.get("inputs", ())]
     results = {one.facts["kind"] for one in workload.results}
-    if results != {"Tensor"} or "float32" in types[1:]:
+    if not types or results != {"Tensor"} or "float32" in types[1:]:
         text = "floats that go into the model .to(torch.bfloat16), what it returns .float()"
         return tell(model.site, text)
     cast = ".to(torch.bfloat16)" if types[:1] == ["float32"] else ""

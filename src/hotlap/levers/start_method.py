@@ -14,7 +14,7 @@ from typing import Any
 from hotlap.levers.common.edits import Edit
 from hotlap.levers.common.lever import Decision, Lever, one_of
 from hotlap.levers.common.loaders import (
-    edit_loaders,
+    edit_those_with_workers,
     only_with_workers,
     waits_for_data,
     with_workers,
@@ -61,8 +61,9 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """`multiprocessing_context` of each loader."""
-    return edit_loaders(_loaders(workload), multiprocessing_context=f'"{value}"')
+    """`multiprocessing_context` of each loader with workers."""
+    loaders, method = _loaders(workload), f'"{value}"'
+    return edit_those_with_workers(workload, loaders, "multiprocessing_context", method)
 
 
 LEVER = Lever(

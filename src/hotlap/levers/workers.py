@@ -1,8 +1,10 @@
 """Worker processes of the DataLoader: samples are made beside the training, not in its way.
 
 When: the step waits for data, and samples cost time to make. Costs memory for each worker and a
-start-up at each epoch. The same samples in the same order; random numbers that the dataset draws
-come from the workers' own streams. Datasets that hold tensors on a GPU are left alone, and so are
+start-up at each epoch. The same samples in the same order, but for shuffled loaders that are gone
+through side by side, as by `zip`: with workers each draws the seed of its order before the next
+one's iterator is made, without them at its first batch. Random numbers that the dataset draws come
+from the workers' own streams. Datasets that hold tensors on a GPU are left alone, and so are
 iterable ones: each worker would go through all of the data, unless the dataset shares it out.
 """
 

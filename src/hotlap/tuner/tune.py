@@ -23,6 +23,7 @@ from hotlap.errors import UsageError
 from hotlap.levers import check_names, find_levers
 from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.loaders import given_workers
 from hotlap.levers.common.workload import (
     Events,
     Seen,
@@ -350,7 +351,12 @@ class Tuning:
         """What a user would change to have each of these levers without hotlap."""
         by_name = {lever.name: lever for lever in self.levers}
         workload = _at_home(self.workload, self._scratch)
-        return [by_name[name].edit(value, workload) for name, value in levers.items()]
+        # Some arguments are for loaders with workers alone: those that this lever gives count too.
+        with_workers = given_workers(workload, int(levers.get("workers", 0)))
+        return [
+            by_name[name].edit(value, workload if name == "workers" else with_workers)
+            for name, value in levers.items()
+        ]
 
     def _write_settings(self, levers: Mapping[str, str]) -> None:
         """Write the best so far; what another climb or a user wrote is kept beside it."""

@@ -7,8 +7,9 @@ import copy
 import dataclasses
 from collections.abc import Callable, MutableMapping
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
+from hotlap.levers.common.edits import Edit, tell, wrap_block
 from hotlap.levers.common.halves import halves
 from hotlap.levers.common.lever import Decision
 from hotlap.levers.common.process import Process
@@ -24,26 +25,29 @@ def autocast_calls(
     """Run each outermost call of an fp32 model in autocast and give back fp32.
 
     The loss, which the script takes of the result, is then computed in fp32. Validation runs in the
-    same precision. `begin(device type)` is called when a model is met that this is done to.
+    same precision. `begin(device type)` is called before the first training call of a model that
+    this is done to.
     """
-    devices: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+    devices: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()
+    begun: WeakSet[Any] = WeakSet()
 
     def device_of(module: Any) -> str | None:
-        if module not in devices:
-            devices[module] = _fp32_device(torch, module)
-        return devices[module]
-
-    def meet(module: Any, args: Any, kwargs: Any) -> None:
-        device = device_of(module)
-        if device is not None and not torch.is_autocast_enabled(device):
-            process.did(f"{type(module).__name__} is called in autocast, in {_name(dtype)}")
-            if begin is not None:
-                begin(device)
+        # A model may move, or change its type, after a first call that was for a shape alone.
+        first = next(module.parameters(), None)
+        now = None if first is None else (first.device.type, first.dtype)
+        if module not in devices or devices[module][0] != now:
+            devices[module] = now, _fp32_device(torch, module)
+        return devices[module][1]
 
     def context(module: Any) -> Any:
         device = device_of(module)
         if device is None or torch.is_autocast_enabled(device):
             return contextlib.nullcontext()
+        if module not in begun and torch.is_grad_enabled():
+            begun.add(module)
+            process.did(f"{type(module).__name__} is called in autocast, in {_name(dtype)}")
+            if begin is not None:
+                begin(device)
         return torch.autocast(device, dtype=dtype)
 
     def give_fp32(module: Any, result: Any) -> Any:
@@ -56,7 +60,6 @@ def autocast_calls(
             process.failed(f"a result stays in half precision: {type(error).__name__}: {error}")
             return result
 
-    process.on_model(meet)
     process.around_calls(context)
     process.on_output(give_fp32)
 
@@ -66,7 +69,7 @@ def _fp32_device(torch: Any, module: Any) -> str | None:
     parameters = [p for p in module.parameters() if p.is_floating_point()]
     if not parameters or any(p.dtype != torch.float32 for p in parameters):
         return None
-    return str(parameters[0].device.type)
+    return None if parameters[0].is_meta else str(parameters[0].device.type)
 
 
 def _name(dtype: Any) -> str:
@@ -97,6 +100,21 @@ def to_fp32(torch: Any, result: Any) -> Any:
             object.__setattr__(made, one.name, to_fp32(torch, getattr(result, one.name)))
         return made
     return result
+
+
+def autocast_edit(workload: Workload, dtype: str) -> Edit:
+    """From the model's call up to `backward`, under `with`.
+
+    The loss is then computed in autocast too, where torch takes cross entropy and its like in fp32,
+    but refuses a binary cross-entropy of probabilities on a GPU.
+    """
+    head = f'with torch.autocast("{workload.device}", dtype=torch.{dtype}):'
+    is_refused = any(one.facts.get("of_probabilities") for one in workload.backwards)
+    if is_refused and workload.device != "cpu":
+        words = f"{head} around the model's call alone, and what it returns .float() for the loss"
+        return tell(workload.model_site, words)
+    end = workload.backwards[0].site if workload.backwards else None
+    return wrap_block(workload.model_site, end, head)
 
 
 def best_with(workload: Workload) -> tuple[str, ...]:

@@ -40,14 +40,17 @@ PRIMARIES = (
 
 
 def argument_changes(source: Source, edits: Iterable[tuple[int, Edit]]) -> list[Change]:
-    """Edits of one call are put together; the last one of a keyword counts."""
+    """Edits of one call are put together: they have to agree on the value of a keyword."""
     by_call: dict[ast.Call, dict[str, str]] = {}
     for line, edit in edits:
         calls = source.calls_of(line, edit.text)
         if not calls:
             raise DoesNotFit
         for call in calls:
-            by_call.setdefault(call, {}).update(edit.arguments)
+            new = by_call.setdefault(call, {})
+            if any(new.get(name, value) != value for name, value in edit.arguments):
+                raise DoesNotFit  # a helper that is called with one value, then with another
+            new.update(edit.arguments)
     return [one for call, new in by_call.items() for one in _new_arguments(source, call, new)]
 
 

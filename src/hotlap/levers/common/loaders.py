@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hotlap.levers.common.edits import Edit, change_arguments
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hotlap.levers.common.edits import Edit, change_arguments, tell
 from hotlap.levers.common.lever import Decision
 from hotlap.levers.common.workload import Seen, Workload
 
@@ -52,6 +55,36 @@ def only_with_workers(workload: Workload) -> tuple[str, ...]:
     """The lever that has to come first where no loader has workers yet."""
     has_workers = any(loader.facts.get("num_workers") for loader in workload.loaders)
     return () if has_workers else ("workers",)
+
+
+def given_workers(workload: Workload, n_workers: int) -> Workload:
+    """The workload with the workers that the lever `workers` gives its loaders."""
+
+    def given(loader: Seen) -> Seen:
+        n_before = loader.facts.get("num_workers") or 0
+        if loader.facts.get("is_iterable") or n_before >= n_workers:
+            return loader
+        return replace(loader, facts={**loader.facts, "num_workers": n_workers})
+
+    return replace(workload, loaders=tuple(map(given, workload.loaders)))
+
+
+def edit_those_with_workers(
+    workload: Workload, loaders: Iterable[Seen], name: str, value: str
+) -> tuple[Edit, ...]:
+    """A keyword that torch refuses where there are no workers, for those of the loaders with some.
+
+    Where one line makes loaders of both kinds, it is told in words.
+    """
+    without = {one.site for one in workload.loaders if not one.facts.get("num_workers")}
+    sites = dict.fromkeys(one.site for one in loaders if one.facts.get("num_workers"))
+    words = f"DataLoader(..., {name}={value}) for the loaders with workers alone"
+    return tuple(
+        tell(site, words)
+        if site in without
+        else change_arguments(site, "DataLoader", **{name: value})
+        for site in sites
+    )
 
 
 def edit_loaders(loaders: tuple[Seen, ...], **arguments: str) -> tuple[Edit, ...]:

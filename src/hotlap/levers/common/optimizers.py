@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, change_arguments
@@ -42,14 +42,43 @@ def numbers_of_gradient(parameter: Any) -> Any:
     return parameter.grad._values()
 
 
-def edit_optimizers(
-    workload: Workload, kinds: Collection[str], **arguments: str
-) -> tuple[Edit, ...]:
+def edit_optimizers(optimizers: Iterable[Seen], **arguments: str) -> tuple[Edit, ...]:
     """The same keyword arguments for each of these optimizers, where it is made."""
-    return tuple(
-        change_arguments(one.site, one.facts["kind"], **arguments)
-        for one in unset_optimizers(workload, kinds)
-    )
+    return tuple(change_arguments(one.site, one.facts["kind"], **arguments) for one in optimizers)
+
+
+def choice_kept(process: Any, name: str) -> Callable[[Any], None]:
+    """Have an optimizer keep a lever's choice when it loads a state that leaves it open.
+
+    Torch takes the choice from the checkpoint, which was written without the lever, while a
+    GradScaler goes on as it was told when the optimizer was made.
+    """
+
+    def choose(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
+        groups = [
+            {**group, name: True} if all(group.get(one) is None for one in CHOICES) else group
+            for group in state["param_groups"]
+        ]
+        return {**state, "param_groups": groups}  # the script's own stays as it is
+
+    def see(optimizer: Any) -> None:
+        process.on_undo(optimizer.register_load_state_dict_pre_hook(choose).remove)
+
+    return see
+
+
+def has_tensor_options(torch: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether a rate, or another number, is given as a tensor, for all parameters or a group."""
+    params = arguments.get("params")
+    groups = params if isinstance(params, (list, tuple)) else ()
+    options = [
+        option
+        for group in (arguments, *(one for one in groups if isinstance(one, dict)))
+        for name, option in group.items()
+        if name != "params"
+    ]
+    parts = [part for one in options for part in (one if isinstance(one, (list, tuple)) else [one])]
+    return any(isinstance(part, torch.Tensor) for part in parts)
 
 
 def keep_parameters(arguments: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 from weakref import WeakSet
 
 from hotlap.levers.common.blocks import describe_blocks
-from hotlap.levers.common.losses import n_logits
+from hotlap.levers.common.losses import is_of_probabilities, n_logits
+from hotlap.levers.common.optimizers import has_tensor_options
 
 Report = Callable[..., None]
 """Writes an event: keys and values that go into JSON."""
@@ -30,7 +31,8 @@ InputChange = Callable[
     [Any, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]
 ]
 OutputChange = Callable[[Any, Any], Any]
-ArgumentChange = Callable[[type, dict[str, Any]], None]
+ArgumentChange = Callable[[type, dict[str, Any]], Callable[[Any], None] | None]
+"""Changes arguments in place; what it returns is called with the object that was made of them."""
 
 
 class Process:
@@ -208,11 +210,13 @@ class Process:
             self._report_seen(what, {"kind": type(self_).__name__, **describe(arguments)})
             self._in_constructor = True
             try:
-                for lever, change in changes:
-                    self.as_lever(lever, change, kind, arguments)
+                made = [(one, self.as_lever(one, f, kind, arguments)) for one, f in changes]
                 original(self_, **arguments)
             finally:
                 self._in_constructor = False
+            for lever, see in made:
+                if see is not None:
+                    self.as_lever(lever, see, self_)
 
         kind.__init__ = constructor  # type: ignore[misc]
 
@@ -249,10 +253,12 @@ class Process:
         facts = {name: arguments.get(name) for name in names if name in arguments}
         if not isinstance(facts.get("lr"), (int, float)):
             facts.pop("lr", None)
+        facts["has_tensor_options"] = has_tensor_options(self._torch, arguments)
         return facts
 
     def _see_backward(self, loss: Any, *args: Any) -> None:
-        self._report_seen("backward", {"n_logits": n_logits(loss)})
+        facts = {"n_logits": n_logits(loss), "of_probabilities": is_of_probabilities(loss)}
+        self._report_seen("backward", facts)
 
     def _see_scaler(self, *args: Any) -> None:
         self._report_seen("scaler", {})

@@ -51,7 +51,7 @@ class Workload:
     """Facts: num_workers, pin_memory, persistent_workers, prefetch_factor, batch_size, shuffle,
     dataset, is_iterable, start_method, has_torchvision."""
     optimizers: tuple[Seen, ...] = ()
-    """Facts: kind, fused, foreach, differentiable."""
+    """Facts: kind, fused, foreach, differentiable, has_tensor_options."""
     models: tuple[Seen, ...] = ()
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
     linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
@@ -63,7 +63,8 @@ class Workload:
     ddps: tuple[Seen, ...] = ()
     """Where a DistributedDataParallel is made."""
     backwards: tuple[Seen, ...] = ()
-    """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model."""
+    """Where `backward` is called from. Facts: n_logits, of a cross-entropy behind the model;
+    of_probabilities, whether the loss is a binary cross-entropy of what a sigmoid gives."""
     anomalies: tuple[Seen, ...] = ()
     """Where anomaly detection is switched on. Facts: call, `set_detect_anomaly` or another."""
     uses_scaler: bool = False
@@ -71,6 +72,19 @@ class Workload:
     """Of the best settings so far; of the baseline at first."""
     waits_for_host: bool = False
     """Whether the device waits for the host: faster kernels gain nothing then."""
+
+    @property
+    def model(self) -> Seen | None:
+        """The one that is trained: the largest.
+
+        A part of it may have been seen first, called for a shape while the model was made.
+        """
+        return max(self.models, key=lambda one: one.facts.get("n_parameters", 0), default=None)
+
+    @property
+    def model_site(self) -> Site | None:
+        """Where that one is called."""
+        return self.model.site if self.model else None
 
     def share(self, *phases: str) -> float:
         """The part of the step that these phases take."""
@@ -174,6 +188,12 @@ def workload_from(
         uses_scaler="scaler" in by_kind,
         phases_s=phases_s,
     )
+
+
+def version_of(torch: str) -> tuple[int, ...]:
+    """'2.13.0+cpu' is (2, 13)."""
+    parts = torch.split("+")[0].split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def phases_of(run: Run | None) -> dict[str, float]:
