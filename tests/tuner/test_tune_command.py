@@ -267,7 +267,7 @@ def test_a_damaged_settings_file_is_one_sentence(
 def test_help_calls_a_lever_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--help"])
-    assert "such as batch_size" in " ".join(capsys.readouterr().out.split())
+    assert "batch (or batch_size)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path: Path) -> None:
