@@ -106,9 +106,9 @@ def _blocks(model: Seen) -> list[str]:
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """The model's own switch, or torch's function for blocks by their class."""
-    if not workload.models:
+    model = workload.model
+    if model is None:
         return ()
-    model = workload.models[0]
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     if model.facts.get(SWITCH):
         enable = '{model}.gradient_checkpointing_enable({"use_reentrant": False})'

@@ -94,8 +94,9 @@ def applies(workload: Workload) -> Decision:
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     """`pin_memory` of each loader; copies that do not wait are for a person to write."""
     loaders = tuple(one for one in workload.loaders if not one.facts.get("pin_memory"))
-    site = workload.models[0].site if workload.models else None
-    copies = advise(site, "what this line gets is copied by .to(device, non_blocking=True)")
+    copies = advise(
+        workload.model_site, "what this line gets is copied by .to(device, non_blocking=True)"
+    )
     return (*edit_loaders(loaders, pin_memory="True"), copies)
 
 

@@ -28,16 +28,14 @@ def autocast_calls(
     same precision. `begin(device type)` is called before the first training call of a model that
     this is done to.
     """
-    devices: WeakKeyDictionary[Any, tuple[Any, str | None]] = WeakKeyDictionary()
+    places: WeakKeyDictionary[Any, Place] = WeakKeyDictionary()
     begun: WeakSet[Any] = WeakSet()
 
     def device_of(module: Any) -> str | None:
-        # A model may move, or change its type, after a first call that was for a shape alone.
-        first = next(module.parameters(), None)
-        now = None if first is None else (first.device.type, first.dtype)
-        if module not in devices or devices[module][0] != now:
-            devices[module] = now, _fp32_device(torch, module)
-        return devices[module][1]
+        place = places.get(module)
+        if place is None or not place.holds():
+            place = places[module] = Place(torch, module)
+        return place.device
 
     def context(module: Any) -> Any:
         device = device_of(module)
@@ -62,6 +60,38 @@ def autocast_calls(
 
     process.around_calls(context)
     process.on_output(give_fp32)
+
+
+class Place:
+    """The device of an fp32 model, as long as its first parameter says that nothing has changed.
+
+    A model may move, or change its type, after a first call that was for a shape alone. Asked twice
+    a step: so the parameter is looked up where it is kept, and not searched for again.
+    """
+
+    __slots__ = ("_books", "_name", "_was", "device")
+
+    def __init__(self, torch: Any, module: Any) -> None:
+        self._books, self._name = _first_parameter(module)
+        self._was = self._now()
+        self.device = _fp32_device(torch, module)
+
+    def holds(self) -> bool:
+        """Whether the first parameter is still of the same kind."""
+        return self._now() == self._was
+
+    def _now(self) -> tuple[str, Any] | None:
+        first = self._books.get(self._name)
+        return None if first is None else (first.device.type, first.dtype)
+
+
+def _first_parameter(module: Any) -> tuple[dict[str, Any], str]:
+    """The books of the part that has it, and its name there."""
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                return part._parameters, name
+    return {}, ""
 
 
 def _fp32_device(torch: Any, module: Any) -> str | None:
