@@ -58,3 +58,24 @@ def test_every_tensor_of_the_inputs_counts(args: Any, kwargs: Any) -> None:
 def test_inputs_that_are_complex_or_sparse_do_not_hide_the_others() -> None:
     sparse = torch.eye(3).to_sparse()
     assert sums_of(torch.tensor([1 + 2j, 1j]).conj(), sparse, SIX) == [-2.0, 6.0]
+
+
+def test_what_cannot_be_measured_is_unknown_and_ends_no_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_memory(self: Any, tensors: Any) -> Any:
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(Fingerprints, "_norms", without_memory)
+    events: list[dict[str, Any]] = []
+    fingerprints = Fingerprints(torch, lambda **event: events.append(event))
+    model = TakesAnything()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        model().backward()
+        optimizer.step()
+    finally:
+        fingerprints.remove()
+    assert model.weight.tolist() == pytest.approx([0.9] * 3)
+    assert all("unknown" in event for event in events)
+    assert not any("moved" in event or "gradients" in event for event in events)

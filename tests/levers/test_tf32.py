@@ -14,9 +14,6 @@ from hotlap.levers import tf32
 from hotlap.levers.common.process import Process
 
 MATMUL = torch.backends.cuda.matmul
-pytestmark = pytest.mark.skipif(
-    not hasattr(MATMUL, "fp32_precision"), reason="this torch has one name for it"
-)
 
 
 def precisions() -> dict[str, Any]:

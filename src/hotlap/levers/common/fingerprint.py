@@ -7,6 +7,7 @@ parameter that moves in one moves in the other. Taken in the first steps, which 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -60,7 +61,9 @@ class Fingerprints:
             parameters = parameters_of(optimizer)
             gradients = [p.grad for p in parameters if p.grad is not None]
             self._try(self._n_made, "gradients", lambda: self._norms(gradients))
-            self._parameters = self._norms(parameters)
+            self._parameters = []
+            with contextlib.suppress(Exception):  # short of memory, for instance: then unknown
+                self._parameters = self._norms(parameters)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._n_made >= N_INPUTS:
