@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from simulated import LOSSES, HostAndDevice, World, climb, lever
 
+from hotlap.errors import UsageError
 from hotlap.records.ladder import Trial
 from hotlap.tuner.bench import Bench, rate
 from hotlap.tuner.climb import Climb
@@ -106,3 +107,12 @@ def test_the_ratio_is_of_the_machine_as_it_is_at_the_end() -> None:
     others = [lever(f"n{i}") for i in range(6)]
     claimed = [climb(Faster({"a": 1.5}, seed=seed), [A, *others]).result for seed in range(10)]
     assert sum(one.value for one in claimed) / 10 == pytest.approx(1.5, rel=0.02)
+
+
+def test_a_training_with_fewer_losses_than_the_guard_compares_is_not_tuned() -> None:
+    class Short(World):
+        def make(self, settings, *numbers):  # type: ignore[no-untyped-def]
+            return replace(super().make(settings, *numbers), n_steps=29, is_cut=False)
+
+    with pytest.raises(UsageError, match="it ends after 29 steps, 30 are needed"):
+        climb(Short({}), [A])

@@ -28,7 +28,7 @@ from hotlap.records.ladder import RungState, Trial
 from hotlap.tuner.bench import RECENT, Key, key_of, rate
 from hotlap.tuner.bottleneck import Bottleneck, bottleneck
 from hotlap.tuner.ending import conclude, leave_one_out
-from hotlap.tuner.guard import Reference, Verdict
+from hotlap.tuner.guard import MIN_STEPS, Reference, Verdict
 from hotlap.tuner.noise import Interval
 from hotlap.tuner.order import PROMISING, Candidate
 from hotlap.tuner.rungs import untried
@@ -95,6 +95,9 @@ class Climb(Standing):
         trial = self.bench.measure({})
         if trial.state != "ok":
             raise UsageError(why_not_tuned(trial))
+        if trial.n_steps < MIN_STEPS:
+            ends = f"it ends after {trial.n_steps} steps"
+            raise UsageError(f"the command itself cannot be tuned: {ends}, {MIN_STEPS} are needed")
         return trial
 
     def climb(self, order: Order) -> None:

@@ -37,7 +37,6 @@ from hotlap.levers.common.workload import (
 from hotlap.records.ladder import Fingerprint, State, Trial
 from hotlap.records.rank import RankRecord
 from hotlap.records.run import Run
-from hotlap.tuner import guard
 from hotlap.tuner.given_input import MISSING, is_missed, trial_input
 from hotlap.wording import n_of
 
@@ -285,8 +284,8 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
     if run.status in ("ok", "cut"):
         if not n_steps:
             return "crashed", "it ended without a training step"
-        needed = max(request.n_warmup + LEAST_MEASURED, guard.MIN_STEPS)
-        if run.step_s is None or (run.status == "ok" and n_steps < needed):
+        if run.step_s is None or (run.status == "ok" and run.steps.measured < LEAST_MEASURED):
+            needed = request.n_warmup + LEAST_MEASURED
             few = f"too few to be measured (at least {needed} are needed)"
             return "crashed", f"it ends after {n_of(n_steps, 'step')}, {few}"
         return "ok", ""
