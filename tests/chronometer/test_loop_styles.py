@@ -32,6 +32,11 @@ STYLES: dict[str, Command] = {
     "compiled-sequential": command("compiled_model.py", "--style", "sequential"),
     "no-module": command("no_module.py"),
     "reentrant": command("reentrant.py"),
+    "torch-func": command("torch_func.py"),
+    "detection": command("detection.py"),
+    "detection-list": command("detection.py", "--without-loader"),
+    "acting": command("acting.py"),
+    "acting-episodes": command("acting.py", "--episodes"),
     "lightning": command("lightning_fit.py"),
     "accelerate": command("accelerate_loop.py"),
     "accelerate-accumulate": command("accelerate_loop.py", "--accumulate", "2"),
@@ -52,8 +57,11 @@ BACKWARDS_A_STEP = {
     "accelerate-accumulate": 2,
 }
 N_RANKS = {"ddp": 2, "ddp-spawn": 2}
-# Inside one compiled function neither a loader nor a module call can be seen.
-WITHOUT_SAMPLES = {"compiled-step"}
+WITHOUT_SAMPLES = {
+    "compiled-step",  # inside one compiled function neither a loader nor a module call is seen
+    "torch-func",  # inside a vmap a tensor has no dimension for what is mapped over
+    "acting-episodes",  # how many rows into one backward are a batch, and how many the same sample
+}
 # The Trainer logs the sum over the micro-batches: what each backward was called on is not printed.
 WITHOUT_PRINTED_LOSSES = {"hf-accumulate"}
 
@@ -99,6 +107,7 @@ def test_samples_that_cannot_be_seen_are_null(runs: RunCache, command: Command) 
     assert result.run["samples_per_s"] is None
     assert set(column(result, "samples")) == {None}
     assert result.run["steps_per_s"] > 0
+    assert any("samples of some steps are unknown" in note for note in result.run["notes"])
 
 
 @styles(*WITHOUT_PRINTED_LOSSES)
@@ -114,6 +123,11 @@ def test_losses_are_the_printed_ones_bit_for_bit(
         assert rank["steps"]["loss"] == [sum(group) / len(group) for group in groups]
     if style not in N_RANKS:
         assert result.run["loss"] == result.ranks[0]["steps"]["loss"]
+
+
+@styles()
+def test_every_loss_could_be_read(runs: RunCache, style: str, command: Command) -> None:
+    assert [note for note in runs(command).run["notes"] if "could not be kept" in note] == []
 
 
 @styles()

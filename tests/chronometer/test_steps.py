@@ -221,6 +221,58 @@ def test_a_batch_fetched_ahead_counts_for_the_step_that_uses_it(tape: TapeWriter
     assert [step.batches for step in steps] == [[8], [8], [8], [3]]
 
 
+# Samples of a training without a loader: what its modules are given.
+
+
+def test_samples_are_what_goes_through_with_gradients(tape: TapeWriter) -> None:
+    for _ in range(3):
+        tape.forward(20, samples=1, grad=False)  # an agent acts
+        tape.forward(20, samples=64, grad=False)  # and is told what its acts were worth
+        tape.forward(20, samples=128)
+        tape.forward(20, samples=128)
+        tape.backward(40)
+        tape.forward(20, samples=4)  # a look at how it does, of which nothing is learnt
+        tape.update(10)
+    steps, _ = steps_of(tape.marks)
+    assert [step.batches for step in steps] == [[128]] * 3
+
+
+def test_samples_without_gradients_count_where_there_are_no_others(tape: TapeWriter) -> None:
+    for _ in range(3):
+        tape.forward(20, samples=16, grad=False)  # features, for a loss without a module
+        tape.backward(40)
+        tape.update(10)
+    tape.forward(20, samples=1, grad=False)
+    tape.backward(40)  # of a penalty on the weights
+    tape.forward(20, samples=8)
+    tape.backward(40)
+    tape.update(10)
+    steps, _ = steps_of(tape.marks)
+    assert [step.batches for step in steps] == [[16], [16], [16], [8]]
+
+
+def test_gradients_that_came_without_a_backward_are_of_the_samples_given(tape: TapeWriter) -> None:
+    for _ in range(2):
+        tape.forward(20, samples=16)
+        tape.update(10)
+    steps, _ = steps_of(tape.marks)
+    assert [step.batches for step in steps] == [[16], [16]]
+
+
+@pytest.mark.parametrize("calls", [[1, 1, 1], [1, 128]])
+def test_one_row_after_another_into_one_backward_is_no_known_batch(
+    tape: TapeWriter, calls: list[int]
+) -> None:
+    for _ in range(2):
+        for samples in calls:
+            tape.forward(20, samples=samples)
+        tape.backward(40)
+        tape.update(10)
+    steps, notes = steps_of(tape.marks)
+    assert [step.batches for step in steps] == [[0], [0]]
+    assert any("samples of some steps are unknown" in note for note in notes)
+
+
 # Validation.
 
 

@@ -43,6 +43,7 @@ from hotlap.chronometer.marks import (
     TRANSFER_BEGIN,
     TRANSFER_END,
 )
+from hotlap.chronometer.samples import SampleCounter
 from hotlap.chronometer.session import BACKWARDS_ALONE, Session, Settings, first_tensor
 
 GRAD, TRAINING, FRESH = marks.GRAD << 8, marks.TRAINING << 8, marks.FRESH << 8
@@ -72,7 +73,7 @@ def _data(torch: Any, session: Session) -> None:
     loader_class = torch.utils.data.dataloader.DataLoader
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
     iterable_dataset = torch.utils.data.IterableDataset
-    tensor_type = torch.Tensor
+    tensor_type, counter = torch.Tensor, SampleCounter(torch)
     extend, serials = session.buffer.extend, session.serials
 
     def begin_iter(loader: Any) -> int:
@@ -104,16 +105,15 @@ def _data(torch: Any, session: Session) -> None:
         if serial:
             session.log(ITER_END | serial << 16, -1)
 
-    def begin_fetch(iterator: Any) -> int:
+    def begin_fetch(iterator: Any) -> Any:
         if session.thread != get_ident() and not session.adopt_thread(FETCH_BEGIN):
-            return 0
-        place = 1 + serials.get(id(iterator), 0)
-        extend((now_ns(), FETCH_BEGIN | place - 1 << 16, 0, 0))
+            return None
+        extend((now_ns(), FETCH_BEGIN | serials.get(id(iterator), 0) << 16, 0, 0))
         if session.has_events:
             session.device.mark()
-        return place
+        return iterator
 
-    def n_samples(batch: Any) -> int:
+    def n_samples(iterator: Any, batch: Any) -> int:
         try:
             if type(batch) is tensor_type:
                 tensor = batch
@@ -121,29 +121,35 @@ def _data(torch: Any, session: Session) -> None:
                 tensor = batch[0]
             else:
                 tensor = first_tensor(batch, tensor_type)
-            if tensor is not None:
-                return int(tensor.size(0))
+            if tensor is not None and tensor.dim():
+                n: int = tensor.size(0)
+                size = getattr(iterator._index_sampler, "batch_size", None)
+                if n == size or (size is None and counter.is_plain(batch, n)):
+                    return n  # as nearly always: the rest takes microseconds
+            counted = counter.in_batch(batch, iterator)
+            return -1 if counted is None else counted
         except IndexError:
-            return -1  # an empty batch, or a tensor without a dimension
+            return -1  # an empty batch
         except Exception as error:
             session.note(f"samples were not counted: {type(error).__name__}: {error}")
         return -1
 
-    def end_fetch(place: int, batch: Any) -> Any:
-        if place:
-            extend((now_ns(), FETCH_END | place - 1 << 16, n_samples(batch), 0))
+    def end_fetch(iterator: Any, batch: Any) -> Any:
+        if iterator is not None:
+            code = FETCH_END | serials.get(id(iterator), 0) << 16
+            extend((now_ns(), code, n_samples(iterator, batch), 0))
             if session.has_events:
                 session.device.mark()
         return batch
 
-    def failed_fetch(place: int) -> None:
-        if place:
-            session.log(FETCH_END | STOP | place - 1 << 16, -1)
+    def failed_fetch(iterator: Any) -> None:
+        if iterator is not None:
+            session.log(FETCH_END | STOP | serials.get(id(iterator), 0) << 16, -1)
 
     def quiet_fetch(iterator: Any, batch: Any) -> Any:
         if session.thread == get_ident():
             serial = serials.get(id(iterator), 0)
-            extend((now_ns(), FETCH_END | QUIETLY | serial << 16, n_samples(batch), 0))
+            extend((now_ns(), FETCH_END | QUIETLY | serial << 16, n_samples(iterator, batch), 0))
         return batch
 
     def failed_quiet_fetch(iterator: Any) -> None:
@@ -164,8 +170,9 @@ def _data(torch: Any, session: Session) -> None:
 
 def _forward(torch: Any, session: Session) -> None:
     module_class, tensor_type = torch.nn.Module, torch.Tensor
-    is_grad_enabled = torch.is_grad_enabled
+    is_grad_enabled, is_wrapped = torch.is_grad_enabled, _test_for_wrapped(torch)
     extend, indices = session.buffer.extend, session.module_indices
+    counter = SampleCounter(torch)
     last_inputs: dict[int, tuple[int, int]] = {}
 
     def is_fresh(module: int, tensor: Any) -> bool:
@@ -176,6 +183,13 @@ def _forward(torch: Any, session: Session) -> None:
             return False
         last_inputs[module] = this
         return True
+
+    def n_given(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        try:
+            return counter.in_call(module, args, kwargs) or 0
+        except Exception as error:
+            session.note(f"samples were not counted: {type(error).__name__}: {error}")
+        return 0
 
     def begin(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
         if session.thread != get_ident() and not session.adopt_thread(FORWARD_BEGIN):
@@ -190,7 +204,10 @@ def _forward(torch: Any, session: Session) -> None:
             if tensor is not None:
                 size = tensor.numel()
                 if session.counts_inputs:
-                    size |= (tensor.size(0) if tensor.dim() else 0) << marks.SAMPLES_SHIFT
+                    if not is_wrapped(tensor):
+                        is_batch = args and tensor is args[0] and tensor.dim() > 1
+                        n = tensor.size(0) if is_batch else n_given(module, args, kwargs)
+                        size |= n << marks.SAMPLES_SHIFT
                     if is_fresh(id(module), tensor):
                         code |= FRESH
             if is_grad_enabled():
@@ -224,6 +241,7 @@ def _forward(torch: Any, session: Session) -> None:
 
 def _backward(torch: Any, session: Session) -> None:
     n_dispatch_modes = torch._C._len_torch_dispatch_stack
+    is_wrapped = _test_for_wrapped(torch)
     tensor_type, buffer, extend = torch.Tensor, session.buffer, session.buffer.extend
     float_bits, int_bits = struct.Struct("=d").pack, struct.Struct("=q").unpack
 
@@ -254,7 +272,7 @@ def _backward(torch: Any, session: Session) -> None:
                 session.unscaled = None
                 if loss is scaled:
                     loss = unscaled
-            if type(loss) is tensor_type and loss.numel() == 1:
+            if type(loss) is tensor_type and loss.numel() == 1 and not is_wrapped(loss):
                 if loss.is_cpu:
                     (buffer[-2],) = int_bits(float_bits(loss.item()))
                 else:
@@ -298,6 +316,16 @@ def _backward(torch: Any, session: Session) -> None:
         torch.autograd._engine_run_backward = quiet if is_quiet else loud
 
     session.switches.append(switch)
+
+
+def _test_for_wrapped(torch: Any) -> Callable[[Any], bool]:
+    """Whether a tensor is one inside of a transform of torch.func.
+
+    It has no number that could be read, and lacks the dimension that a vmap maps over.
+    """
+    functorch = getattr(torch._C, "_functorch", None)
+    test: Any = getattr(functorch, "is_functorch_wrapped_tensor", None)
+    return test or (lambda tensor: False)  # a private name, which a torch need not have
 
 
 def _optimizer(torch: Any, session: Session) -> None:

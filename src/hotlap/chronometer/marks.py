@@ -18,7 +18,7 @@ FETCH_BEGIN, FETCH_END = 3, 4
 """`next(iterator)`: argument is the serial; END's value is the samples, -1 unknown."""
 TRANSFER_BEGIN, TRANSFER_END = 5, 6
 FORWARD_BEGIN, FORWARD_END = 7, 8
-"""Outermost module call: argument is the module's index, BEGIN's value its first tensor's size."""
+"""Outermost module call: argument is the module's index, BEGIN's value what it is given."""
 BACKWARD_BEGIN, BACKWARD_END = 9, 10
 """BEGIN's value is the loss, as the bits of a double, or PENDING or NO_LOSS."""
 OPTIMIZER_BEGIN, OPTIMIZER_END = 11, 12
@@ -62,11 +62,11 @@ OPENED_BY = {end: begin for begin, end in SCOPES.items()}
 
 
 SAMPLES_SHIFT = 40
-"""FORWARD_BEGIN's value: elements of the first tensor, and above them its first dimension."""
+"""FORWARD_BEGIN's value: elements of the first tensor, and above them the samples."""
 
 
 def unpack_input(value: int) -> tuple[int, int]:
-    """First dimension and number of elements; 0 where there was no tensor."""
+    """Samples, and elements of the first tensor; 0 where they are unknown."""
     return value >> SAMPLES_SHIFT, value & (1 << SAMPLES_SHIFT) - 1
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 from hotlap.chronometer import marks
 from hotlap.chronometer.facts import read_facts
@@ -68,6 +68,9 @@ class Step:
     is_profiled: bool = False
     batches: list[int] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
+    """Samples that modules were given before each backward, by a call with gradients."""
+    other_inputs: list[int] = field(default_factory=list)
+    """Before those backwards that had no such call."""
     losses: list[float | None] = field(default_factory=list)
     grad_losses: list[float | None] = field(default_factory=list)
     calls: list[tuple[int, int]] = field(default_factory=list)
@@ -97,6 +100,16 @@ class _Stretch:
 
     ns: Interval
     otherwise: str
+
+
+class _Call(NamedTuple):
+    """A module call from the loop."""
+
+    place: int
+    """Where in the open stretches it began."""
+    module: int
+    samples: int
+    has_gradients: bool
 
 
 def fold_rank(facts_path: Path) -> None:
@@ -206,8 +219,8 @@ class _Splitter:
         self._open: list[_Stretch] = []
         self._last_fetch = 0
         """Where in `_open` the last fetch or transfer ended."""
-        self._forwards: list[int] = []
-        """Where in `_open` module calls began."""
+        self._forwards: list[_Call] = []
+        """Since the last backward."""
         self._input_is_fresh = False
         self.updates: list[tuple[int, Step]] = []
         self._inferred_ns = 0
@@ -242,17 +255,15 @@ class _Splitter:
 
     def _call_module(self, mark: Mark) -> None:
         samples, elements = marks.unpack_input(mark.value)
-        if mark.flags & marks.GRAD:
+        has_gradients = bool(mark.flags & marks.GRAD)
+        if has_gradients:
             self._step.calls.append((mark.argument, elements))
         if not self._forwards:
             self._input_is_fresh = bool(mark.flags & marks.FRESH)
-            # A closure is called again and again on one batch; else each forward has its own.
-            in_closure = marks.OPTIMIZER_BEGIN in self._scopes
-            if not (in_closure and self._step.inputs):
-                self._step.inputs.append(samples)
-        self._forwards.append(len(self._open))
+        self._forwards.append(_Call(len(self._open), mark.argument, samples, has_gradients))
 
     def _start_backward(self, mark: Mark) -> None:
+        self._settle_inputs()
         self._settle_forward()
         losses = self._step.grad_losses if mark.flags & marks.GRAD else self._step.losses
         losses.append(_loss(mark.value))
@@ -278,6 +289,18 @@ class _Splitter:
     def _is_outermost(self, begin: int) -> bool:
         return begin not in self._scopes and marks.BACKWARD_BEGIN not in self._scopes
 
+    def _settle_inputs(self) -> None:
+        """What goes through a module without gradients is not learnt from: an agent acts so."""
+        # A closure is called again and again on one batch; else each forward has its own.
+        in_closure = marks.OPTIMIZER_BEGIN in self._scopes
+        if in_closure and (self._step.inputs or self._step.other_inputs):
+            return
+        learnt = [call for call in self._forwards if call.has_gradients]
+        if learnt:
+            self._step.inputs.append(_samples_of(learnt))
+        elif self._forwards:
+            self._step.other_inputs.append(self._forwards[0].samples)
+
     def _settle_forward(self) -> None:
         """A backward starts: what ran since the batch came was its forward.
 
@@ -285,8 +308,9 @@ class _Splitter:
         of it. What lies before is not forward: a metric updated after the last step, or the wait
         for a generator.
         """
-        after_fetch = [place for place in self._forwards if place >= self._last_fetch]
-        start = (after_fetch or self._forwards or [self._last_fetch])[0]
+        places = [call.place for call in self._forwards]
+        after_fetch = [place for place in places if place >= self._last_fetch]
+        start = (after_fetch or places or [self._last_fetch])[0]
         if not self._forwards:
             self._without_module += 1
             if self._boundary_kind == marks.BACKWARD_END and not self._step.batches:
@@ -303,6 +327,8 @@ class _Splitter:
         self._open, self._forwards, self._last_fetch = [], [], 0
 
     def _end_update(self, mark: Mark) -> None:
+        if not (self._step.inputs or self._step.other_inputs):
+            self._settle_inputs()  # no backward was seen: gradients came another way
         for stretch in self._open:
             self._step.add(stretch.otherwise, stretch.ns)
         self._open, self._forwards, self._last_fetch = [], [], 0
@@ -335,12 +361,29 @@ class _Splitter:
             )
             if not has_loader:
                 notes.append("'data' could not be told from 'forward': there was no loader either")
+        if any(_samples(step) is None for step in steps):
+            notes.append(
+                "the samples of some steps are unknown: neither a loader's batches nor what the "
+                "model is given tell how many there were"
+            )
         if any(step.loss is None for step in steps):
             notes.append(
                 "the loss of some steps is unknown: backward did not start from one number, or the "
                 "process ended before its device handed the loss over"
             )
         return notes
+
+
+def _samples_of(calls: list[_Call]) -> int:
+    """Of the calls before one backward, 0 where it is unknown.
+
+    All but the first are taken to be on the same batch. A single row that one module is called on
+    again and again is none: those are the states of an episode, or the words of a sentence.
+    """
+    first = calls[0]
+    if first.samples == 1 and any(call.module == first.module for call in calls[1:]):
+        return 0
+    return first.samples
 
 
 def _loss(value: int) -> float | None:
@@ -364,7 +407,7 @@ def _join(parts: list[Step]) -> Step:
         joined.grad_losses += part.grad_losses
         joined.calls += part.calls
     # A second optimizer's forward runs on the same batch: only the first one's input is new.
-    joined.inputs = parts[0].inputs
+    joined.inputs, joined.other_inputs = parts[0].inputs, parts[0].other_inputs
     return joined
 
 
@@ -372,7 +415,7 @@ def _count_samples(steps: list[Step], has_loader: bool) -> None:
     """Give each step the batches that it used, which some loops fetch a step ahead."""
     if not has_loader:
         for step in steps:
-            step.batches = step.inputs
+            step.batches = step.inputs or step.other_inputs
         return
     if not steps:
         return
