@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 from running import Result, run_hotlap
 
 from hotlap.levers import LEVERS
+from hotlap.levers.common.edits import Edit, can_apply
 from hotlap.levers.common.inside import Orders
-from hotlap.levers.common.workload import Events, Seen, Site, Workload, read_events
+from hotlap.levers.common.workload import Events, Seen, Site, Workload, read_events, workload_from
 
 SITE = Site("train.py", 7)
+NO_AMX = {"onednn_isa": "AVX512_CORE_FP16"}
+"""A lever: on some virtual machines AMX is advertised and kills the process."""
 BY_NAME = {lever.name: lever for lever in LEVERS}
 
 
@@ -27,6 +31,20 @@ def run_with(folder: Path, script: Path, **levers: str) -> tuple[Result, Events]
     events = read_events(result.folder)
     assert events.failed == {}
     return result, events
+
+
+def seen_in_trial(folder: Path, script: Path) -> Workload:
+    """What a baseline of the script is seen to do, results of models included."""
+    folder.mkdir()
+    variables = Orders({}, seed=0, is_trial=True).to_environment()
+    result = run_hotlap(str(script), folder=folder, options=("--quiet",), env=variables)
+    assert result.code == 0, result.stderr.decode()
+    return workload_from(read_events(result.folder), {}, 1, 1, ())
+
+
+def is_whole(edits: Sequence[Edit]) -> bool:
+    """Whether all of a lever's edits can be made in the source."""
+    return bool(edits) and all(map(can_apply, edits))
 
 
 def a_loader(**facts: Any) -> Seen:

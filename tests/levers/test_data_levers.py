@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from lever_runs import SITE, a_loader, a_workload, run_with
-from running import SCRIPTS
+from running import SCRIPTS, run_hotlap
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from hotlap.levers import (
@@ -31,8 +31,10 @@ from hotlap.levers import (
     workers,
 )
 from hotlap.levers.common.edits import change_arguments, tell
+from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.loaders import given_workers
-from hotlap.levers.common.workload import Seen, Site, Workload
+from hotlap.levers.common.process import Process
+from hotlap.levers.common.workload import Seen, Site, Workload, read_events
 
 # Workers ---------------------------------------------------------------------------------------
 
@@ -200,7 +202,6 @@ class Pids(Dataset[torch.Tensor]):
 @pytest.fixture
 def persistent(casts: Casts) -> Iterator[DataLoader[torch.Tensor]]:
     """A loader whose worker stays by the lever, with prefetching below it."""
-    from hotlap.levers.common.process import Process
 
     process = Process(torch, SimpleNamespace(), lambda **event: None)
     persistent_workers.apply(torch, "on", process)
@@ -297,7 +298,6 @@ def test_pinning_waits_for_what_says_so() -> None:
 @pytest.fixture
 def asked_for_pins(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """With the lever applied: the tensors that were asked whether they are pinned."""
-    from hotlap.levers.common.process import Process
 
     asked: list[Any] = []
 
@@ -363,7 +363,6 @@ def test_a_tensor_on_a_gpu_can_be_the_target() -> None:
 def test_a_loader_that_a_forked_worker_makes_is_not_pinned(
     lever: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hotlap.levers.common.process import Process
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     process = Process(torch, SimpleNamespace(), lambda **event: None)
@@ -382,7 +381,6 @@ def test_a_loader_that_a_forked_worker_makes_is_not_pinned(
 def test_what_is_on_the_device_already_is_not_pinned(
     lever: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hotlap.levers.common.process import Process
 
     pinned: list[Any] = []
 
@@ -426,7 +424,6 @@ class Casts:
 @pytest.fixture
 def casts() -> Iterator[Casts]:
     """Prefetching of casts is installed in this process, and undone."""
-    from hotlap.levers.common.process import Process
 
     iterator_class = torch.utils.data.dataloader._BaseDataLoaderIter
     workers_class = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
@@ -646,6 +643,63 @@ def test_larger_batches_with_buckets(tmp_path: Path) -> None:
     }
 
 
+def test_a_loader_that_cannot_be_described_is_made_all_the_same() -> None:
+    class Loader:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    def describe(arguments: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError
+
+    process = Process(torch, SimpleNamespace(), lambda **event: None)
+    process._see_constructor(Loader, process._on_loader, describe)
+    assert Loader(3).size == 3
+
+
+WITHOUT_LOADER = """
+import torch
+
+model = torch.nn.Linear(8, 4)
+groups = [{"params": [model.weight], "lr": 0.01}, {"params": [model.bias]}]
+optimizer = torch.optim.AdamW(groups, lr=0.001)
+scheduler = torch.optim.lr_scheduler.SCHEDULER
+table = torch.randn(100, 8)
+for step in range(20):
+    model(table[torch.randperm(100)[:32]]).square().mean().backward()
+    optimizer.step()
+    scheduler.step(*STEP)
+"""
+SCHEDULERS = {
+    "CosineAnnealingLR(optimizer, 50)": (),
+    "ReduceLROnPlateau(optimizer)": (1.0,),
+    "OneCycleLR(optimizer, max_lr=0.1, total_steps=30)": (),
+    "LambdaLR(optimizer, lambda step: (step + 1) / 30)": (),
+}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize(("value", "why"), [("x4", "no DataLoader"), ("x4:7", "32 rows, not 28")])
+def test_where_no_batch_grows_the_learning_rate_is_what_it_was(
+    tmp_path: Path, value: str, why: str, scheduler: str
+) -> None:
+    script = tmp_path / "train.py"
+    step = repr(SCHEDULERS[scheduler])
+    script.write_text(WITHOUT_LOADER.replace("SCHEDULER", scheduler).replace("STEP", step))
+    for name in "01":
+        (tmp_path / name).mkdir()
+    plain, larger = (
+        run_hotlap(
+            str(script),
+            folder=tmp_path / str(len(levers)),
+            options=("--quiet",),
+            env=Orders(levers, seed=0).to_environment(),
+        )
+        for levers in ({}, {"batch_size": value})
+    )
+    assert why in read_events(larger.folder).failed["batch_size"]
+    assert larger.run["loss"] == plain.run["loss"]
+
+
 def test_batch_size_edits_loader_and_rate() -> None:
     adam = Seen(SITE, {"kind": "Adam", "lr": 0.001})
     workload = a_workload(a_loader(batch_size=32), optimizers=(adam,))
@@ -657,6 +711,18 @@ def test_batch_size_edits_loader_and_rate() -> None:
     own_batches = a_workload(a_loader(batch_size=1, has_batch_sampler=True))
     assert not batch_size.applies(own_batches).yes
     assert batch_size.rate_scale("LBFGS", 2) is None
+
+
+def test_rates_that_the_edit_does_not_reach_are_told_in_words() -> None:
+    """The lever scales them: of parameter groups, and tensors."""
+    groups = Seen(SITE, {"kind": "SGD", "lr": 0.02, "has_group_rates": True})
+    tensor = Seen(Site("train.py", 8), {"kind": "Adam", "has_tensor_options": True})
+    others = Seen(SITE, {"kind": "LBFGS", "lr": 1.0, "has_group_rates": True})
+    assert batch_size.edit("x4", a_workload(optimizers=(groups, tensor, others))) == (
+        change_arguments(SITE, "SGD", lr="0.08"),
+        tell(SITE, "each lr that a parameter group has of its own times 4"),
+        tell(Site("train.py", 8), "the learning rate of Adam times 2"),
+    )
 
 
 def test_sizes_and_rates_that_differ_on_one_line_are_told_in_words() -> None:

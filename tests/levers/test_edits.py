@@ -577,6 +577,11 @@ IMPORTS = {
         "torch.f()",
         "import torch\ntorch.f()\nif __name__ == '__main__':\n    import os\n    model(x)",
     ),
+    "in a function above another import": (
+        "import torch\ndef f():\n    model(x)  #1\nf()\nimport gc",
+        "torch.f()",
+        "import torch\ntorch.f()\ndef f():\n    model(x)\nf()\nimport gc",
+    ),
     "in a function of a file that ends in an import": (
         "def f():\n    model(x)  #1\nimport torch",
         "torch.f()",
@@ -796,6 +801,55 @@ def test_block(old: str, new: str | None) -> None:
     assert can_apply(edit, lambda file: source) == bool(new)
 
 
+@pytest.mark.parametrize(("is_of_several", "fits"), [(False, True), (True, False)])
+def test_a_function_that_serves_several_models_names_none_of_them(
+    is_of_several: bool, fits: bool
+) -> None:
+    old = "def make(net):\n    return SGD(net)  #1\nd, g = D(), G()\nx = make(d)\ng(d(x))  #2\n"
+    source, (optimizer, call) = marked(old)
+    edit = insert_before(optimizer, "{model}.compile()", call, is_of_several)
+    assert can_apply(edit, lambda file: source) == fits
+
+
+TWO_MODELS = """
+for x in y:
+    z = encoder(x)  #1
+    if z.isfinite().all():
+        z = decoder(z)  #2
+    loss = criterion(z, x)
+    loss.backward()  #3
+    ema(x)
+"""
+
+
+def test_a_block_holds_the_calls_of_all_models() -> None:
+    source, (first, other, end) = marked(HEAD + TWO_MODELS)
+    (new,) = apply_edits([wrap_block(first, end, AMP, [other])], lambda file: source).values()
+    assert f"    {AMP}\n        z = encoder(x)\n        if z.is" in new
+    assert "        loss = criterion(z, x)\n    loss.backward()" in new
+    for outside in (Site(FILE, end.line + 1), Site("engine.py", other.line)):
+        assert not can_apply(wrap_block(first, end, AMP, [outside]), lambda file: source)
+
+
+@pytest.mark.parametrize(
+    ("behind", "fits"),
+    [
+        ("second = model(x)\n    second.sum().backward()", False),  # as SAM has it
+        ("if again:\n        model(x).backward()", False),
+        ("other.backward()\n    check(model(x))", True),  # validation
+        ("critic(x).backward()", True),
+    ],
+)
+def test_a_model_that_is_trained_twice_in_a_step_is_not_half_in_a_block(
+    behind: str, fits: bool
+) -> None:
+    source = f"{HEAD}for x in y:\n    loss = model(x)\n    loss.backward()\n    {behind}\n"
+    call = HEAD.count("\n") + 2
+    edit = wrap_block(Site(FILE, call), Site(FILE, call + 1), AMP)
+    assert can_apply(edit, lambda file: source) == fits
+    assert ("each call of the model" in describe(edit, lambda file: source)) != fits
+
+
 TRAINING = plain(
     """
     # Training, as a newcomer writes it.
@@ -988,8 +1042,11 @@ WORDS = {
     "train.py:15  with a(): around what this line computes before its backward": wrap_block(
         MODEL, MODEL, "with a():"
     ),
-    "train.py:20  with a(): from this line up to the backward in line 15, which stays outside": (
-        wrap_block(BACKWARD, MODEL, "with a():")
+    "train.py:20  with a(): around each call of the model, here and elsewhere, up to its loss; "
+    "backward stays outside": wrap_block(BACKWARD, MODEL, "with a():"),
+    "train.py:15  with a(): around each call of a model, here and in line 21 and in engine.py:7, "
+    "up to its loss; backward stays outside": wrap_block(
+        MODEL, BACKWARD, "with a():", also=[Site(FILE, 21), Site("engine.py", 7)]
     ),
     "train.py:15  with a(): from this line up to the backward in engine.py:7, which stays "
     "outside": wrap_block(MODEL, Site("engine.py", 7), "with a():"),

@@ -31,6 +31,7 @@ from hotlap.levers import (
 )
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Site, Workload
 
 HERE = Path(__file__).parent
@@ -220,14 +221,23 @@ def test_half_precision_results_of_any_shape_become_fp32() -> None:
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
-def test_parameters_from_generators_are_kept_for_torch(is_grouped: bool) -> None:
+@pytest.mark.parametrize("kind", ["generator", "values", "ParameterList"])
+def test_parameters_that_are_no_list_are_kept_for_torch(kind: str, is_grouped: bool) -> None:
     import torch
 
     from hotlap.levers.common.optimizers import all_tensors, keep_parameters
 
     model = torch.nn.Linear(2, 2)
-    params: Any = [{"params": model.parameters()}] if is_grouped else model.parameters()
-    arguments = {"params": params, "fused": None, "foreach": None}
+    params: Any = {
+        "generator": model.parameters(),
+        "values": dict(model.named_parameters()).values(),
+        "ParameterList": torch.nn.ParameterList(model.parameters()),
+    }[kind]
+    arguments = {
+        "params": [{"params": params}] if is_grouped else params,
+        "fused": None,
+        "foreach": None,
+    }
     keep_parameters(arguments)
     assert len(all_tensors(arguments)) == 2
     assert len(torch.optim.SGD(arguments["params"], lr=0.1).param_groups[0]["params"]) == 2
@@ -239,8 +249,13 @@ MODEL_SITE, OPTIMIZER_SITE, BACKWARD_SITE = Site("a.py", 9), Site("a.py", 5), Si
 def workload(model: dict[str, Any] | None = None, **facts: Any) -> Workload:
     """A network on an H100, unless said otherwise."""
     kinds = {"Conv2d": 3, "Linear": 4, "Block": 2, "ModuleList": 1, "MultiheadAttention": 2}
-    inputs = [[[8, 3, 32, 32], "float32", "cuda"]]
-    seen_model = {"kind": "Net", "kinds": kinds, "dtypes": ["float32"], "inputs": inputs}
+    seen_model = {
+        "kind": "Net",
+        "kinds": kinds,
+        "dtypes": ["float32"],
+        "inputs": [[[8, 3, 32, 32], "float32", "cuda"]],
+        "takes_tensor_first": True,
+    }
     seen_model |= {"n_parameters": 10**7, "is_ddp": True, "blocks": ["Block"]} | (model or {})
     base = Workload(
         device="cuda",
@@ -365,8 +380,13 @@ def test_edits_name_the_lines_of_the_script() -> None:
     (before,) = compile.LEVER.edit("reduce-overhead", workload())
     assert (before.site, before.other_site) == (OPTIMIZER_SITE, MODEL_SITE)
     assert before.text == '{model}.compile(mode="reduce-overhead")'
-    (before,) = compile.LEVER.edit("default", workload({"kind": "Sequential"}))
-    assert before.text == '{model} = torch.compile({model}, mode="default")'
+    of_torch = {"kind": "Sequential", "forward_is_torchs": True}
+    _, before = compile.LEVER.edit("default", workload(of_torch))
+    assert before.text == 'compile_in_place({model}, mode="default")'
+    _, before = compile.LEVER.edit(
+        "default", workload({**of_torch, "kind": "DistributedDataParallel"})
+    )
+    assert before.text == 'compile_in_place({model}.module, mode="default")'
     (arguments,) = fused_optimizer.LEVER.edit("on", workload())
     assert (arguments.text, arguments.arguments) == ("AdamW", (("fused", "True"),))
 
@@ -382,42 +402,51 @@ def test_an_edit_does_not_reorder_weights_behind_the_back_of_ddp() -> None:
     assert reorder.site == OPTIMIZER_SITE
 
 
-@pytest.mark.parametrize(
-    ("inputs", "result", "text"),
-    [
-        (["float32"], "Tensor", "{function}({first}.to(torch.bfloat16){rest}).float()"),
-        (["int64"], "Tensor", "{function}({first}{rest}).float()"),
-        (["float32", "int64"], "Tensor", "{function}({first}.to(torch.bfloat16){rest}).float()"),
-        (["int64", "float32"], "Tensor", ""),
-        (["float32"], "CausalLMOutput", ""),
-        (["float32"], None, ""),
-        ([], "Tensor", ""),
-    ],
-)
-def test_pure_bf16_edits_a_call_only_where_it_knows_what_goes_in_and_out(
-    inputs: list[str], result: str | None, text: str
-) -> None:
-    facts = {"inputs": [[[8, 4], dtype, "cuda"] for dtype in inputs], "is_ddp": False}
+@pytest.mark.parametrize("result", ["Tensor", "tuple", "CausalLMOutput", None])
+def test_pure_bf16_has_an_edit_only_where_it_knows_what_comes_out(result: str | None) -> None:
     results = (Seen(None, {"kind": result}),) if result else ()
-    cast, call = pure_bf16.LEVER.edit("on", workload(facts, results=results))
-    assert (cast.site, cast.text) == (OPTIMIZER_SITE, "{model}.to(torch.bfloat16)")
-    assert call.site == MODEL_SITE
-    assert (call.kind, call.text) == ("call", text) if text else call.kind == "told"
+    edits = pure_bf16.LEVER.edit("on", workload({"is_ddp": False}, results=results))
+    if result in ("Tensor", "tuple"):
+        functions, cast = edits
+        assert (functions.kind, functions.site) == ("import", OPTIMIZER_SITE)
+        assert (cast.site, cast.text) == (OPTIMIZER_SITE, "in_bf16({model})")
+    else:
+        cast, words = edits
+        assert (cast.site, cast.text) == (OPTIMIZER_SITE, "{model}.to(torch.bfloat16)")
+        assert (words.site, words.kind) == (MODEL_SITE, "told")
 
 
 @pytest.mark.parametrize(
-    ("inputs", "kind"),
+    ("inputs", "is_first", "kind"),
     [
-        ([[[8, 3, 32, 32], "float32", "cuda"]], "call"),
-        ([[[8, 3, 32, 32], "bfloat16", "cuda"], [[8], "int64", "cuda"]], "call"),
-        ([[[8, 3, 32, 32], "uint8", "cuda"]], "told"),
-        ([[[8, 3], "float32", "cuda"]], "told"),
-        ([], "told"),  # a dict or a list
+        ([[[8, 3, 32, 32], "float32", "cuda"]], True, "call"),
+        ([[[8, 3, 32, 32], "bfloat16", "cuda"], [[8], "int64", "cuda"]], True, "call"),
+        ([[[8, 3, 32, 32], "uint8", "cuda"]], True, "told"),
+        ([[[8, 3], "float32", "cuda"]], True, "told"),
+        ([[[8, 3, 32, 32], "float32", "cuda"]], False, "told"),  # behind a dict or a list
+        ([], False, "told"),
     ],
 )
-def test_channels_last_edits_a_call_only_where_images_go_in(inputs: list[Any], kind: str) -> None:
-    _, call = channels_last.LEVER.edit("on", workload({"inputs": inputs, "is_ddp": False}))
+def test_channels_last_edits_a_call_only_where_images_go_in(
+    inputs: list[Any], is_first: bool, kind: str
+) -> None:
+    facts = {"inputs": inputs, "takes_tensor_first": is_first, "is_ddp": False}
+    _, call = channels_last.LEVER.edit("on", workload(facts))
     assert (call.kind, call.site) == (kind, MODEL_SITE)
+
+
+@pytest.mark.parametrize(("before", "is_first"), [((), True), (({"scale": 2},), False)])
+def test_a_model_tells_whether_a_tensor_is_the_first_that_it_takes(
+    before: tuple[Any, ...], is_first: bool
+) -> None:
+    import torch
+
+    events: list[dict[str, Any]] = []
+    process = Process(torch, SimpleNamespace(), lambda **event: events.append(event))
+    process._meet_model(torch.nn.Linear(2, 2), (*before, torch.ones(3, 2)), {})
+    (facts,) = [event["facts"] for event in events if event.get("seen") == "model"]
+    assert facts["inputs"] == [[[3, 2], "float32", "cpu"]]
+    assert facts["takes_tensor_first"] is is_first
 
 
 def test_the_edit_of_fp8_is_for_the_layers_of_the_lever() -> None:
@@ -475,6 +504,9 @@ def test_an_edit_casts_before_ddp_makes_its_buckets() -> None:
     made = Site("train.py", 5)
     cast, _ = pure_bf16.LEVER.edit("on", workload(ddps=(Seen(made, {}),)))
     assert (cast.site, cast.called) == (made, "DistributedDataParallel")
+    results = (Seen(None, {"kind": "Tensor"}),)
+    functions, cast = pure_bf16.LEVER.edit("on", workload(ddps=(Seen(made, {}),), results=results))
+    assert (functions.site, cast.text) == (made, "{function}(in_bf16({first}){rest})")
 
 
 def test_compile_comes_after_what_it_compiles() -> None:
@@ -521,8 +553,6 @@ def test_weights_that_lie_in_both_orders_are_channels_last_only_if_they_were_put
 def test_fp8_asks_nothing_of_cuda_for_a_model_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from hotlap.levers.common.process import Process
-
     asked: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append("is it there?"))
     process = Process(torch, SimpleNamespace(), lambda **event: None)
@@ -536,8 +566,6 @@ def test_fp8_asks_nothing_of_cuda_for_a_model_on_the_cpu(monkeypatch: pytest.Mon
 def test_weights_that_lie_in_both_orders_are_channels_last_by_their_strides() -> None:
     """As `model.to(memory_format=…)`, the lever's edit, makes them."""
     import torch
-
-    from hotlap.levers.common.process import Process
 
     events: list[dict[str, Any]] = []
     session = SimpleNamespace(around_call=None)
@@ -574,8 +602,6 @@ def test_channels_last_does_not_compute_a_weight_that_is_computed_from_others() 
 def trained_further(when: str, lever: bool) -> list[Any]:
     """Weights after some steps from a checkpoint that is loaded before or within the training."""
     import torch
-
-    from hotlap.levers.common.process import Process
 
     def training(n_steps: int) -> None:
         for _ in range(n_steps):
@@ -616,8 +642,6 @@ def test_states_of_a_checkpoint_follow_weights_that_are_channels_last(when: str)
 def test_pure_bf16_leaves_complex_numbers_whole(is_parameter: bool) -> None:
     import torch
 
-    from hotlap.levers.common.process import Process
-
     events: list[dict[str, Any]] = []
     session = SimpleNamespace(around_call=None)
     process = Process(torch, session, lambda **event: events.append(event))
@@ -633,10 +657,28 @@ def test_pure_bf16_leaves_complex_numbers_whole(is_parameter: bool) -> None:
     assert ["complex" in event["why"] for event in events if "failed" in event] == [True]
 
 
-def test_four_channels_takes_images_by_name() -> None:
+def test_pure_bf16_says_in_plain_words_that_torch_func_lets_no_weights_be_cast() -> None:
     import torch
 
-    from hotlap.levers.common.process import Process
+    events: list[dict[str, Any]] = []
+    session = SimpleNamespace(around_call=None)
+    process = Process(torch, session, lambda **event: events.append(event))
+    model = torch.nn.Linear(4, 1)
+
+    def called(x: Any) -> Any:
+        process._meet_model(model, (x,), {})
+        return x.sum()
+
+    process.apply(pure_bf16.LEVER, "on")
+    torch.func.vmap(called)(torch.ones(2, 4))
+    process.undo()
+    (why,) = [event["why"] for event in events if "failed" in event]
+    assert "Linear is first called inside a transform of torch.func" in why
+    assert model.weight.dtype == torch.float32
+
+
+def test_four_channels_takes_images_by_name() -> None:
+    import torch
 
     model, images = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 8, 8)
     expected = model[0](images)
@@ -663,8 +705,6 @@ def scaling_of(process: Any) -> Any:
 def test_fp16_unscales_what_two_optimizers_share_once() -> None:
     import torch
 
-    from hotlap.levers.common.process import Process
-
     process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
     try:
         scaling_of(process)
@@ -686,8 +726,6 @@ def test_fp16_leaves_no_gradient_scaled_that_a_script_may_use(in_optimizer: str)
     """A script may do its updates itself, or some of them."""
     import torch
 
-    from hotlap.levers.common.process import Process
-
     process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
     try:
         scaling_of(process)
@@ -707,8 +745,6 @@ def test_fp16_leaves_no_gradient_scaled_that_a_script_may_use(in_optimizer: str)
 
 def test_fp16_scales_sparse_gradients() -> None:
     import torch
-
-    from hotlap.levers.common.process import Process
 
     process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
     try:
@@ -730,8 +766,6 @@ def test_a_compiled_model_that_is_let_go_is_freed() -> None:
     import weakref
 
     import torch
-
-    from hotlap.levers.common.process import Process
 
     process = Process(torch, SimpleNamespace(around_call=None), lambda **event: None)
     process.apply(compile.LEVER, "reduce-overhead")
@@ -764,8 +798,6 @@ def test_a_block_with_a_spectral_norm_is_not_run_twice(where: str) -> None:
 
 def test_checkpointed_blocks_take_any_names() -> None:
     import torch
-
-    from hotlap.levers.common.process import Process
 
     class Block(torch.nn.Module):
         def __init__(self) -> None:

@@ -135,3 +135,13 @@ def test_parameters_that_cannot_be_fused_are_left_alone(process: Watched, kind: 
     complex_one = make([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
     assert (elsewhere.defaults["fused"], complex_one.defaults["fused"]) == (None, None)
     assert make([nn.Parameter(torch.zeros(2))]).defaults["fused"] is True
+
+
+@pytest.mark.parametrize("has_rates", [True, False])
+def test_an_optimizer_tells_whether_its_groups_have_rates(
+    process: Watched, has_rates: bool
+) -> None:
+    group: dict[str, Any] = {"params": nn.Linear(2, 2).parameters()}
+    torch.optim.SGD([{**group, "lr": 0.1} if has_rates else group], lr=0.2)
+    (facts,) = [event["facts"] for event in process.events if event.get("seen") == "optimizer"]
+    assert (facts["lr"], facts["has_group_rates"]) == (0.2, has_rates)

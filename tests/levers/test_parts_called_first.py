@@ -14,7 +14,7 @@ from torch import nn
 from hotlap.levers import compile
 from hotlap.levers.common.edits import apply_edits
 from hotlap.levers.common.process import Process
-from hotlap.levers.common.workload import Workload, workload_from
+from hotlap.levers.common.workload import Events, Workload, workload_from
 
 SCRIPT = """
 import torch
@@ -66,8 +66,28 @@ EDITS = {
 @pytest.mark.parametrize("lever", EDITS)
 def test_an_edit_is_about_the_model(script: Path, workload: Workload, lever: str) -> None:
     assert [one.facts["kind"] for one in workload.models] == ["Sequential", "Net"]
+    assert [one.facts["kind"] for one in workload.whole_models] == ["Net"]
     value = BY_NAME[lever].values(workload)[0]
     assert EDITS[lever] in apply_edits(BY_NAME[lever].edit(value, workload))[str(script)]
+
+
+def test_a_part_that_is_called_after_its_model_is_no_model() -> None:
+    events: list[dict[str, Any]] = []
+    process = Process(torch, SimpleNamespace(), lambda **event: events.append(event))
+    model, other = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2)
+    for module in (model, model[0], other):
+        process._meet_model(module, (torch.ones(1, 2),), {})
+    seen = workload_from(Events({}, {}, tuple(events), ()), {}, 1, 1, ())
+    assert [one.facts["is_part"] for one in seen.models] == [False, True, False]
+
+
+def test_a_model_that_is_made_anew_is_one_model() -> None:
+    events: list[dict[str, Any]] = []
+    process = Process(torch, SimpleNamespace(), lambda **event: events.append(event))
+    for _ in range(2):
+        process._meet_model(nn.Linear(2, 2), (torch.ones(1, 2),), {})
+    seen = workload_from(Events({}, {}, tuple(events), ()), {}, 1, 1, ())
+    assert len(seen.models) == 1
 
 
 def test_what_was_compiled_by_itself_is_compiled_with_the_model() -> None:

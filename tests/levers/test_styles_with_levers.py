@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from running import Command, RunCache, run_hotlap
 
-from hotlap.levers import channels_last, ddp
+from hotlap.levers import ddp, pure_bf16
 from hotlap.levers.common.edits import unified_diff
 from hotlap.levers.common.inside import Orders
 from hotlap.levers.common.workload import Workload, read_events, workload_from
@@ -16,7 +16,7 @@ LEVERS = {"workers": "1", "channels_last": "on", "fused_optimizer": "on", "gc_pa
 RANKS = ("torchrun", "--standalone", "--nproc_per_node", "2", "ddp.py")
 DDP_EDITS = (
     (ddp.LEVER, "bucket_view", "gradient_as_bucket_view=True"),
-    (channels_last.LEVER, "on", ".to(memory_format=torch.channels_last)"),
+    (pure_bf16.LEVER, "on", ".to(torch.bfloat16)"),
 )
 STYLES = {
     "plain": Command(("plain.py",)),

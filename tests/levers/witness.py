@@ -50,11 +50,18 @@ def _see_loaders(torch: Any, process: Any, tell: Any) -> None:
 
 def _see_inputs(torch: Any, process: Any, tell: Any) -> None:
     def see(module: Any, args: Any, kwargs: Any) -> Any:
-        images = args[0]
+        images = _seen_by_forward(module, args, kwargs)[0]
         tell("input", dtype=str(images.dtype), is_channels_last=_is_channels_last(torch, images))
         return args, kwargs
 
     process.on_input(see)
+
+
+def _seen_by_forward(module: Any, args: Any, kwargs: Any) -> Any:
+    """Behind the hooks that an edit may have put in."""
+    for hook in module._forward_pre_hooks.values():
+        args, kwargs = hook(module, args, kwargs)
+    return args
 
 
 def _see_calls(torch: Any, process: Any, tell: Any) -> None:

@@ -9,6 +9,7 @@ from hotlap.doctor.training import Training
 from hotlap.levers import LEVERS
 from hotlap.levers.common.edits import describe
 from hotlap.levers.common.lever import Lever
+from hotlap.levers.common.trainers import edits_of
 from hotlap.levers.common.workload import Site
 
 BY_NAME = {lever.name: lever for lever in LEVERS}
@@ -35,7 +36,7 @@ def lever_cure(training: Training, name: str, value: str | None = None) -> str:
     """How to have a lever without a change to the script, and the change that does the same."""
     lever = BY_NAME[name]
     chosen = value or _first_value(lever, training)
-    edits = [describe(edit) for edit in lever.edit(chosen, training.workload)]
+    edits = [describe(edit) for edit in edits_of(lever, chosen, training.workload)]
     asked = f"{name}={chosen}" if chosen != "on" else name
     allow = f" --allow {name}" if lever.changes == "maths" else ""
     text = f"`hotlap tune --only {name}{allow}` proves it, `hotlap run --levers {asked}` has it"

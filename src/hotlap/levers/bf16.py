@@ -14,7 +14,7 @@ from typing import Any
 
 from hotlap.levers.common.autocast import (
     autocast_calls,
-    autocast_edit,
+    autocast_edits,
     best_with,
     has_bf16,
     in_fp32,
@@ -37,8 +37,8 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The model's call under `with`."""
-    return (autocast_edit(workload, "bfloat16"),)
+    """Calls of models under `with`."""
+    return autocast_edits(workload, "bfloat16")
 
 
 LEVER = Lever(

@@ -13,11 +13,15 @@ from collections.abc import MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from hotlap.levers.common.edits import Edit, insert_before, tell, wrap_call
+from hotlap.levers.common.edits import Edit, tell, wrap_call
 from hotlap.levers.common.lever import Decision, Lever, one_of
+from hotlap.levers.common.model_edits import before_optimizer, models_to_edit
 from hotlap.levers.common.optimizers import parameters_of
 from hotlap.levers.common.process import Process, is_channels_last
 from hotlap.levers.common.workload import Seen, Workload
+from hotlap.wording import n_of
+
+FIRST_IN_ORDER = "{function}({first}.to(memory_format=torch.channels_last){rest})"
 
 
 def apply(torch: Any, value: str, process: Process) -> None:
@@ -43,7 +47,9 @@ def apply(torch: Any, value: str, process: Process) -> None:
         if n:
             in_order.clear()
             changed.add(module)
-            process.did(f"{n} convolutions of {type(module).__name__} are channels last")
+            are = "is" if n == 1 else "are"
+            name = type(module).__name__
+            process.did(f"{n_of(n, 'convolution')} of {name} {are} channels last")
 
     def images(module: Any, args: Any, kwargs: Any) -> Any:
         if module not in changed:
@@ -149,30 +155,40 @@ def applies(workload: Workload) -> Decision:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The model before the optimizer is made, the images where the model is called.
+    """Models before the optimizer is made, images where the models are called.
 
     In DistributedDataParallel, buckets have the order that weights had before: there it is earlier.
     """
-    model = workload.model_site
-    optimizer = workload.optimizers[0].site if workload.optimizers else None
-    first_in_order = "{function}({first}.to(memory_format=torch.channels_last){rest})"
-    images = wrap_call(model, first_in_order)
-    if not _takes_images(workload.model):
-        images = tell(model, "images that go into the model .to(memory_format=torch.channels_last)")
-    if any(one.facts.get("is_ddp") for one in workload.models):
-        sites = [one.site for one in workload.ddps] or [None]
-        kind = "DistributedDataParallel"
-        return (*(wrap_call(site, first_in_order, kind) for site in sites), images)
+    models = models_to_edit(workload, _has_order_to_change)
+    in_ddp = [one for one in models if one.facts.get("is_ddp")]
+    sites = [one.site for one in workload.ddps] or [None] if in_ddp else []
     reorder = "{model}.to(memory_format=torch.channels_last)"
-    return insert_before(optimizer, reorder, model=model), images
+    return (
+        *(wrap_call(site, FIRST_IN_ORDER, "DistributedDataParallel") for site in sites),
+        *(before_optimizer(workload, one, reorder) for one in models if one not in in_ddp),
+        *(_edit_of_call(one, workload) for one in models),
+    )
 
 
-def _takes_images(model: Seen | None) -> bool:
-    """Whether the first tensor of the model's call was seen to be one; none is seen in a list."""
-    inputs = model.facts.get("inputs") if model else None
-    if not inputs:
+def _has_order_to_change(facts: dict[str, Any]) -> bool:
+    kinds = facts.get("kinds", {})
+    has_convolutions = "Conv2d" in kinds or "ConvTranspose2d" in kinds
+    return has_convolutions and not facts.get("is_channels_last")
+
+
+def _edit_of_call(model: Seen, workload: Workload) -> Edit:
+    """In words where the first argument was not seen to be images, or it is not known whose."""
+    if _takes_images(model) and workload.is_alone_on_its_line(model):
+        return wrap_call(model.site, FIRST_IN_ORDER)
+    words = "images that go into the model .to(memory_format=torch.channels_last)"
+    return tell(model.site, words)
+
+
+def _takes_images(model: Seen) -> bool:
+    """Whether the first argument of the model's call was seen to be one."""
+    if not model.facts.get("takes_tensor_first"):
         return False
-    shape, dtype, _ = inputs[0]
+    shape, dtype, _ = model.facts["inputs"][0]
     return len(shape) == 4 and "float" in dtype
 
 

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotlap.levers.common.blocks import norms_with_statistics, own_switch, repeated_blocks
-from hotlap.levers.common.edits import Edit, insert_after_import, insert_before, tell
+from hotlap.levers.common.edits import Edit, insert_after_import, tell
 from hotlap.levers.common.lever import Decision, Lever, one_of
+from hotlap.levers.common.model_edits import before_optimizer, first_optimizer, models_to_edit
 from hotlap.levers.common.modules import ForwardSwap
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Seen, Workload
@@ -105,25 +106,27 @@ def _blocks(model: Seen) -> list[str]:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The model's own switch, or torch's function for blocks by their class."""
-    model = workload.model
-    if model is None:
-        return ()
-    optimizer = workload.optimizers[0].site if workload.optimizers else None
+    """Each model's own switch, or torch's function for blocks by their class."""
+    models = models_to_edit(workload, lambda facts: bool(facts.get("blocks") or facts.get(SWITCH)))
+    return tuple(dict.fromkeys(one for model in models for one in _edits_of(model, workload)))
+
+
+def _edits_of(model: Seen, workload: Workload) -> Iterator[Edit]:
     if model.facts.get(SWITCH):
         enable = '{model}.gradient_checkpointing_enable({"use_reentrant": False})'
-        return (insert_before(optimizer, enable, model=model.site),)
+        yield before_optimizer(workload, model, enable)
+        return
     names = ", ".join(f'"{name}"' for name in _blocks(model))
     if model.facts.get("blocks_have_statistics") or model.facts.get("is_ddp"):
         why = "its batch norms count every batch twice then, unless the second run leaves them out"
         why = "before the model goes into its DDP" if model.facts.get("is_ddp") else why
-        return (tell(model.site, f"checkpoint(block, x, use_reentrant=False) for {names}: {why}"),)
+        yield tell(model.site, f"checkpoint(block, x, use_reentrant=False) for {names}: {why}")
+        return
     wanted = f"check_fn=lambda part: type(part).__name__ in {{{names}}}"
+    importing = f"from {WRAPPERS} import apply_activation_checkpointing"
+    yield insert_after_import(first_optimizer(workload), importing)
     text = f"apply_activation_checkpointing({{model}}, {wanted})"
-    return (
-        insert_after_import(optimizer, f"from {WRAPPERS} import apply_activation_checkpointing"),
-        insert_before(optimizer, text, model=model.site),
-    )
+    yield before_optimizer(workload, model, text)
 
 
 LEVER = Lever(

@@ -16,7 +16,9 @@ Rounding: fused kernels round fewer times and in another order; dropout draws ot
 
 `module.compile()` compiles `_call_impl`, a frame that dynamo skips, and so relies on it meeting the
 user's own `forward` behind. The `forward` of torch's own classes is skipped as well: nothing is
-compiled of an nn.Sequential, without a word. Hence a frame of hotlap's own around the call. Of a
+compiled of an nn.Sequential, without a word. Hence a frame of hotlap's own around the call, and one
+of the script's in the edit: `torch.compile(model)` would give checkpoints other keys, and a
+`forward` of the instance goes along into copies, where it runs the weights of the first. Of a
 DistributedDataParallel the module inside is compiled, where dynamo still sees who calls it and cuts
 the graph into its buckets, so that communication goes on beside backward.
 """
@@ -31,10 +33,11 @@ from typing import Any
 from weakref import ref
 
 from hotlap.levers.common.compiled_loss import compile_loss, loss_edits
-from hotlap.levers.common.edits import Edit, insert_before
+from hotlap.levers.common.edits import Edit, insert_after_import
 from hotlap.levers.common.lever import Decision, Lever, one_of
+from hotlap.levers.common.model_edits import before_optimizer, first_optimizer, models_to_edit
 from hotlap.levers.common.process import Process, is_compiled
-from hotlap.levers.common.workload import Workload
+from hotlap.levers.common.workload import Seen, Workload
 
 COMPILERS = {"cpu": ("g++", "c++", "clang++"), "cuda": ("gcc", "cc", "clang")}
 WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
@@ -42,8 +45,11 @@ MODES = (
     *("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
     "coordinate-descent",
 )
-OF_TORCH = ("Sequential", "Transformer", "TransformerEncoder", "TransformerDecoder")
-"""Roots that `module.compile()` leaves uncompiled."""
+IN_PLACE = """
+def compile_in_place(model, **how):
+    call = lambda *args, **kwargs: model._call_impl(*args, **kwargs)
+    model._compiled_call_impl = torch.compile(call, **how)
+"""
 Compiled = list[tuple[Callable[[], Any], Callable[[], Any]]]
 """Weak references: a module that is called, and what of it is compiled."""
 
@@ -165,14 +171,21 @@ def environment(value: str, workload: Workload) -> Mapping[str, str]:
 
 
 def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
-    """The model is compiled in place, before the optimizer is made; a large loss from the start."""
-    optimizer = workload.optimizers[0].site if workload.optimizers else None
+    """Models are compiled in place, before the optimizer is made; a large loss from the start."""
     how = f'mode="{value}"' if value != "coordinate-descent" else f"options={_OPTIONS}"
-    kind = workload.model.facts.get("kind") if workload.model else ""
-    text = f"{{model}}.compile({how})"
-    if kind in OF_TORCH:
-        text = f"{{model}} = torch.compile({{model}}, {how})"
-    return (insert_before(optimizer, text, model=workload.model_site), *loss_edits(workload, how))
+    models = models_to_edit(workload, lambda facts: not facts.get("is_compiled"))
+    before = [before_optimizer(workload, one, _compile(one, how)) for one in models]
+    if any(one.facts.get("forward_is_torchs") for one in models):
+        before.insert(0, insert_after_import(first_optimizer(workload), IN_PLACE))
+    return (*before, *loss_edits(workload, how))
+
+
+def _compile(model: Seen, how: str) -> str:
+    """Of torch's own classes `module.compile()` compiles nothing."""
+    if not model.facts.get("forward_is_torchs"):
+        return f"{{model}}.compile({how})"
+    is_ddp = model.facts.get("kind") == "DistributedDataParallel"
+    return f"compile_in_place({'{model}.module' if is_ddp else '{model}'}, {how})"
 
 
 _OPTIONS = '{"coordinate_descent_tuning": True}'

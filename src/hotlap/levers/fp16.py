@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from hotlap.levers.common.autocast import (
     autocast_calls,
-    autocast_edit,
+    autocast_edits,
     best_with,
     has_bf16,
     in_fp32,
@@ -182,7 +182,7 @@ def edit(value: str, workload: Workload) -> tuple[Edit, ...]:
     optimizer = workload.optimizers[0].site if workload.optimizers else None
     return (
         insert_before(optimizer, f"scaler = torch.amp.GradScaler(init_scale={FIRST_SCALE})"),
-        autocast_edit(workload, "float16"),
+        *autocast_edits(workload, "float16"),
         tell(end, "scaler.scale(loss).backward() in place of loss.backward()"),
         tell(None, "scaler.unscale_(optimizer) before gradients are clipped, if they are"),
         tell(None, "scaler.step(optimizer); scaler.update() in place of optimizer.step()"),

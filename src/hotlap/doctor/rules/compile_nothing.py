@@ -12,21 +12,14 @@ from hotlap.doctor.cure import lever_gain, places
 from hotlap.doctor.rule import Case, training_rule
 from hotlap.doctor.thresholds import Thresholds
 from hotlap.doctor.training import Training
-from hotlap.levers.compile import OF_TORCH
 from hotlap.records.finding import Finding
 
 NAME = "compile_nothing"
 
 
 def check(training: Training, case: Case, limits: Thresholds) -> Iterator[Finding]:
-    """A model that is marked as compiled, of a class that is skipped."""
-    found = [
-        one
-        for one in training.workload.models
-        if one.facts.get("is_compiled")
-        and one.facts.get("kind") in OF_TORCH
-        and not one.facts.get("kinds", {}).get("OptimizedModule")
-    ]
+    """A model whose `compile()` was called, of a class that is skipped."""
+    found = [one for one in training.workload.models if one.facts.get("is_compiled_in_name")]
     if not found:
         return
     kind = found[0].facts["kind"]

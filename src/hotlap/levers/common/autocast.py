@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from hotlap.levers.common.edits import Edit, tell, wrap_block
 from hotlap.levers.common.halves import halves
 from hotlap.levers.common.lever import Decision
+from hotlap.levers.common.model_edits import models_to_edit
 from hotlap.levers.common.process import Process
 from hotlap.levers.common.workload import Workload
 
@@ -132,19 +133,25 @@ def to_fp32(torch: Any, result: Any) -> Any:
     return result
 
 
-def autocast_edit(workload: Workload, dtype: str) -> Edit:
-    """From the model's call up to `backward`, under `with`.
+def autocast_edits(workload: Workload, dtype: str) -> tuple[Edit, ...]:
+    """From the first call of a model up to `backward`, under `with`.
 
     The loss is then computed in autocast too, where torch takes cross entropy and its like in fp32,
     but refuses a binary cross-entropy of probabilities on a GPU.
     """
     head = f'with torch.autocast("{workload.device}", dtype=torch.{dtype}):'
+    models = models_to_edit(workload, _is_in_fp32)
     is_refused = any(one.facts.get("of_probabilities") for one in workload.backwards)
     if is_refused and workload.device != "cpu":
         words = f"{head} around the model's call alone, and what it returns .float() for the loss"
-        return tell(workload.model_site, words)
+        return tuple(tell(site, words) for site in dict.fromkeys(one.site for one in models))
     end = workload.backwards[0].site if workload.backwards else None
-    return wrap_block(workload.model_site, end, head)
+    sites = sorted({one.site for one in models if one.site}, key=lambda s: (s.file, s.line))
+    return (wrap_block(sites[0] if sites else None, end, head, also=sites[1:]),)
+
+
+def _is_in_fp32(facts: dict[str, Any]) -> bool:
+    return facts.get("dtypes") == ["float32"] and not facts.get("in_autocast")
 
 
 def best_with(workload: Workload) -> tuple[str, ...]:

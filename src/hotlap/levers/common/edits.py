@@ -18,13 +18,21 @@ from pathlib import Path
 from typing import Literal
 
 from hotlap.levers.common.calls import POSITIONS, call_meant, filled, new_call
-from hotlap.levers.common.rewrite import block, import_line, named, rewritten, with_all_that_fit
+from hotlap.levers.common.rewrite import (
+    block,
+    import_line,
+    is_trained_behind,
+    named,
+    rewritten,
+    with_all_that_fit,
+)
 from hotlap.levers.common.source import Source, first_line, parse, split_lines
 from hotlap.levers.common.workload import Site
 
 Kind = Literal["arguments", "before", "import", "call", "block", "told", "advised", "environment"]
 IN_WORDS = ("told", "advised", "environment")
 """Kinds that are not made in the text of a file."""
+LOSS_IN_WORDS = "loss; backward stays outside"
 Read = Callable[[str], str]
 """Gives the text of a file."""
 
@@ -44,6 +52,10 @@ class Edit:
     first line behind the block."""
     called: str = ""
     """For 'call': the name of what is called; the model where it is empty."""
+    also: tuple[Site, ...] = ()
+    """For 'block': lines of other calls that have to be in it."""
+    is_of_several: bool = False
+    """For 'before': whether other models are there, which a function may be called for as well."""
 
 
 def change_arguments(site: Site | None, call: str, **arguments: str) -> Edit:
@@ -51,9 +63,11 @@ def change_arguments(site: Site | None, call: str, **arguments: str) -> Edit:
     return Edit("arguments", site, call, tuple(arguments.items()))
 
 
-def insert_before(site: Site | None, text: str, model: Site | None = None) -> Edit:
+def insert_before(
+    site: Site | None, text: str, model: Site | None = None, is_of_several: bool = False
+) -> Edit:
     """Put statements before the one on this line; {model} in them is the model's name."""
-    return Edit("before", site, text, other_site=model)
+    return Edit("before", site, text, other_site=model, is_of_several=is_of_several)
 
 
 def insert_after_import(site: Site | None, text: str) -> Edit:
@@ -69,9 +83,9 @@ def wrap_call(site: Site | None, text: str, called: str = "") -> Edit:
     return Edit("call", site, text, called=called)
 
 
-def wrap_block(start: Site | None, end: Site | None, text: str) -> Edit:
+def wrap_block(start: Site | None, end: Site | None, text: str, also: Iterable[Site] = ()) -> Edit:
     """Indent the statements from one line up to another under a `with`."""
-    return Edit("block", start, text, other_site=end)
+    return Edit("block", start, text, other_site=end, also=tuple(also))
 
 
 def tell(site: Site | None, text: str) -> Edit:
@@ -136,11 +150,11 @@ def describe(edit: Edit, read: Read = read_source) -> str:
     source = _source(edit.site.file, read) if edit.site else None
     if edit.site is None or source is None or not can_apply(edit, read):
         where = f"{_place(edit.site)}  " if edit.site else ""
-        return where + _in_general(edit)
+        return where + _in_general(edit, source)
     return f"{_relative(edit.site.file)}:{_in_particular(source, edit, edit.site.line)}"
 
 
-def _in_general(edit: Edit) -> str:
+def _in_general(edit: Edit, source: Source | None) -> str:
     """An edit whose place is not known: what to write, and where."""
     text = _one_line(edit.text)
     if edit.kind in ("told", "advised"):
@@ -161,18 +175,28 @@ def _in_general(edit: Edit) -> str:
             return f"{new} where the {edit.called} is made"
         new = filled(text, function="model", first="inputs", rest=", ...")
         return f"{new} where the model is called"
-    return f"{text} {_block_in_general(edit)}"
+    return f"{text} {_block_in_general(edit, source)}"
 
 
-def _block_in_general(edit: Edit) -> str:
+def _block_in_general(edit: Edit, source: Source | None) -> str:
     """Where a block begins and ends, as far as that is known."""
     first, last = edit.site, edit.other_site
     if first is None or last is None:
         return "from where the model is called to where the backward is"
+    if edit.also:
+        others = " and in ".join(_as_seen_from(first, one) for one in edit.also)
+        return f"around each call of a model, here and in {others}, up to its {LOSS_IN_WORDS}"
+    is_before = first.file == last.file and last.line < first.line
+    if is_before or (source is not None and is_trained_behind(source, edit)):
+        return f"around each call of the model, here and elsewhere, up to its {LOSS_IN_WORDS}"
     if first == last:
         return "around what this line computes before its backward"
-    behind = f"line {last.line}" if first.file == last.file else _place(last)
+    behind = _as_seen_from(first, last)
     return f"from this line up to the backward in {behind}, which stays outside"
+
+
+def _as_seen_from(first: Site, other: Site) -> str:
+    return f"line {other.line}" if first.file == other.file else _place(other)
 
 
 def _in_particular(source: Source, edit: Edit, line: int) -> str:
@@ -202,8 +226,9 @@ def _short_call(edit: Edit) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Statements on one line, for reading."""
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+    """Statements on one line, for reading; the body of a function behind its head."""
+    joined = "; ".join(line.strip() for line in text.splitlines() if line.strip())
+    return joined.replace(":; ", ": ")
 
 
 def _place(site: Site) -> str:

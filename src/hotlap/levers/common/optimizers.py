@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from hotlap.levers.common.edits import Edit, change_arguments
@@ -81,17 +81,31 @@ def has_tensor_options(torch: Any, arguments: Mapping[str, Any]) -> bool:
     return any(isinstance(part, torch.Tensor) for part in parts)
 
 
-def keep_parameters(arguments: dict[str, Any]) -> None:
-    """Turn generators of parameters into lists, so that they can be looked at and still be used.
+def has_group_rates(arguments: Mapping[str, Any]) -> bool:
+    """Whether a group of parameters has a learning rate of its own."""
+    params = arguments.get("params")
+    groups = params if isinstance(params, (list, tuple)) else ()
+    return any(isinstance(group, dict) and "lr" in group for group in groups)
 
-    What is no iterator is left for torch: it refuses sets and bare tensors in its own words.
+
+def keep_parameters(arguments: dict[str, Any]) -> None:
+    """Turn generators and views of parameters into lists, to be looked at and still be used.
+
+    Sets, dicts and bare tensors are left for torch: it refuses them in its own words.
     """
-    if isinstance(arguments["params"], Iterator):
+    if _is_listed(arguments["params"]):
         arguments["params"] = list(arguments["params"])
     if isinstance(arguments["params"], list):
         for group in arguments["params"]:
-            if isinstance(group, dict) and isinstance(group.get("params"), Iterator):
+            if isinstance(group, dict) and _is_listed(group.get("params")):
                 group["params"] = list(group["params"])
+
+
+def _is_listed(params: Any) -> bool:
+    """Whether torch makes a list of it: an iterator, `values()` of a dict, a ParameterList."""
+    is_tensor = hasattr(params, "grad_fn")  # which can be iterated over as well
+    is_known = isinstance(params, (list, tuple, set, dict, str))
+    return isinstance(params, Iterable) and not is_tensor and not is_known
 
 
 def all_tensors(arguments: Mapping[str, Any]) -> list[Any]:

@@ -17,11 +17,12 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from hotlap.levers.common.blocks import describe_blocks
 from hotlap.levers.common.losses import is_of_probabilities, n_logits
-from hotlap.levers.common.optimizers import has_tensor_options
+from hotlap.levers.common.makers import made_by, trainer
+from hotlap.levers.common.optimizers import has_group_rates, has_tensor_options
 
 Report = Callable[..., None]
 """Writes an event: keys and values that go into JSON."""
@@ -51,8 +52,13 @@ class Process:
         self._contexts: list[tuple[str, Callable[[Any], Any]]] = []
         self._on_loader: list[tuple[str, ArgumentChange]] = []
         self._on_optimizer: list[tuple[str, ArgumentChange]] = []
+        self._numbers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        """Of the models that were met."""
+        self._n_met = 0
         self._lazy_models: WeakSet[Any] = WeakSet()
         self._awaits_lazy_models = False
+        self._datasets: set[int] = set()
+        """Of the loaders that were seen, by their ids."""
         self._in_model_change = False
         self._in_constructor = False
 
@@ -188,7 +194,7 @@ class Process:
         self,
         kind: type,
         changes: list[tuple[str, ArgumentChange]],
-        describe: Callable[[dict[str, Any]], dict[str, Any]],
+        describe: Callable[[dict[str, Any]], dict[str, Any] | None],
     ) -> None:
         original = vars(kind)["__init__"]
         signature = inspect.signature(original)
@@ -207,7 +213,10 @@ class Process:
             if self._in_constructor:  # of a class derived from this one, which was changed already
                 original(self_, **arguments)
                 return
-            self._report_seen(what, {"kind": type(self_).__name__, **describe(arguments)})
+            with contextlib.suppress(Exception):
+                facts = describe(arguments)
+                if facts is not None:
+                    self._report_seen(what, {"kind": type(self_).__name__, **facts})
             self._in_constructor = True
             try:
                 made = [(one, self.as_lever(one, f, kind, arguments)) for one, f in changes]
@@ -230,10 +239,15 @@ class Process:
 
         kind.__init__ = constructor
 
-    def _describe_loader(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        dataset = arguments.get("dataset")
+    def _describe_loader(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """Facts; none of a loader that a framework makes of one that was seen."""
+        dataset, maker = arguments.get("dataset"), made_by(is_users_file)
+        if maker and id(dataset) in self._datasets:
+            return None
+        self._datasets.add(id(dataset))
         names = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "batch_size")
         facts = {name: arguments.get(name) for name in names}
+        facts["made_by"] = maker
         context = arguments.get("multiprocessing_context")
         facts["shuffle"] = bool(arguments.get("shuffle")) or arguments.get("sampler") is not None
         facts["has_sampler"] = arguments.get("sampler") is not None
@@ -254,6 +268,8 @@ class Process:
         if not isinstance(facts.get("lr"), (int, float)):
             facts.pop("lr", None)
         facts["has_tensor_options"] = has_tensor_options(self._torch, arguments)
+        facts["has_group_rates"] = has_group_rates(arguments)
+        facts["made_by"] = made_by(is_users_file)
         return facts
 
     def _see_backward(self, loss: Any, *args: Any) -> None:
@@ -289,7 +305,8 @@ class Process:
         self._in_model_change = True
         try:
             with contextlib.suppress(Exception):
-                self._report_seen("model", self._describe_model(module, args, kwargs))
+                facts = self._describe_model(module, args, kwargs)
+                self._report_seen("model", {**facts, **self._place_among_models(module)})
             for lever, change in self._on_model:
                 self.as_lever(lever, change, module, args, kwargs)
         finally:
@@ -322,7 +339,8 @@ class Process:
         for part in module.modules():
             kinds[type(part).__name__] = kinds.get(type(part).__name__, 0) + 1
         convolutions = [p for p in module.parameters() if p.dim() == 4]
-        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        given = (*args, *kwargs.values())
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
         linears = [part for part in module.modules() if type(part) is torch.nn.Linear]
         return {
             "kind": type(module).__name__,
@@ -333,12 +351,28 @@ class Process:
             "inputs": [
                 [list(t.shape), str(t.dtype).removeprefix("torch."), t.device.type] for t in tensors
             ],
+            "takes_tensor_first": bool(given) and isinstance(given[0], torch.Tensor),
+            "trainer": trainer(),
+            "forward_is_torchs": _is_forward_torchs(torch, module),
             "is_compiled": is_compiled(module),
+            "is_compiled_in_name": _is_compiled_in_name(torch, module),
             "is_ddp": "DistributedDataParallel" in kinds,
             "is_channels_last": bool(convolutions) and is_channels_last(torch, convolutions),
             "in_autocast": torch.is_autocast_enabled(_device_type(torch, module, tensors)),
             **describe_blocks(torch, module),
         }
+
+    def _place_among_models(self, module: Any) -> dict[str, Any]:
+        """A number for this model, with those of the ones met before that it holds or is held by.
+
+        A part may be called by itself: before its model is, for a shape, or after it.
+        """
+        met = {id(one): number for one, number in self._numbers.items()}
+        holds = [met[id(part)] for part in module.modules() if id(part) in met]
+        held_by = [n for one, n in self._numbers.items() if _is_part(module, one)]
+        self._n_met += 1
+        number = self._numbers[module] = f"{os.getpid()}-{self._n_met}"
+        return {"number": number, "holds": holds, "held_by": held_by}
 
     def _describe_process(self, module: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         torch = self._torch
@@ -400,6 +434,23 @@ class Process:
 def _is_an_optimizer(kind: Any, base: type) -> bool:
     is_derived = isinstance(kind, type) and issubclass(kind, base) and kind is not base
     return is_derived and "__init__" in vars(kind)
+
+
+def _is_forward_torchs(torch: Any, module: Any) -> bool:
+    """Whether this is a model of a class of torch's, or of one that adds no forward of its own."""
+    is_ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+    forward = (module.module if is_ddp else module).forward
+    return str(getattr(forward, "__module__", "")).startswith("torch.")
+
+
+def _is_compiled_in_name(torch: Any, module: Any) -> bool:
+    """Whether `module.compile()` was called, which compiles nothing of a forward of torch's."""
+    name = getattr(module._compiled_call_impl, "__name__", "")
+    return name == "_call_impl" and _is_forward_torchs(torch, module)
+
+
+def _is_part(module: Any, model: Any) -> bool:
+    return any(part is module for part in model.modules())
 
 
 def is_compiled(module: Any) -> bool:

@@ -117,6 +117,9 @@ def named(source: Source, edit: Edit, path: Sequence[ast.stmt]) -> str:
     called_in = source.statements_at(edit.other_site.line)
     if not source.binds(root, path) or (root == "self" and _class(called_in) is not _class(path)):
         raise DoesNotFit
+    # A function that makes an optimizer for each of several models knows one of them at a time.
+    if edit.is_of_several and not source.is_local(root, path):
+        raise DoesNotFit
     assigns = re.search(r"^\s*\{model\} *=[^=]", edit.text, re.MULTILINE)
     if assigns and isinstance(function, ast.Name) and not source.is_local(root, path):
         raise DoesNotFit
@@ -163,8 +166,9 @@ def import_line(source: Source, line: int | None) -> int:
     """The last line of the imports that are made before the code on a line runs."""
     path = source.statements_at(line) if line is not None else []
     is_in_function = any(isinstance(node, DEFINITIONS) for node in path)
-    limit = first_line(path[0]) if path and not is_in_function else None
-    found = _imports(source, limit)
+    found = _imports(source, first_line(path[0]) if path else None)
+    if not found and is_in_function:
+        found = _imports(source, None)
     if found:
         return found[-1].end_lineno or 0
     body = source.tree.body
@@ -222,9 +226,39 @@ def block(source: Source, edit: Edit) -> tuple[ast.stmt, list[ast.stmt]]:
     if _shares_line(source, last[-1], siblings) and not _is_first_backward(source, last[-1]):
         raise DoesNotFit
     wrapped = siblings[siblings.index(first[-1]) : siblings.index(last[-1])]
-    if not wrapped:
+    if not wrapped or is_trained_behind(source, edit):
+        raise DoesNotFit
+    if not all(one.file == edit.site.file and _holds(wrapped, one.line) for one in edit.also):
         raise DoesNotFit
     return last[-1], wrapped
+
+
+def _holds(statements: Sequence[ast.stmt], line: int) -> bool:
+    return any(first_line(one) <= line <= (one.end_lineno or 0) for one in statements)
+
+
+def is_trained_behind(source: Source, edit: Edit) -> bool:
+    """Whether a model of a block is called again behind it, with a backward of its own.
+
+    A discriminator is: for real images, for those of the generator, and for the generator's sake.
+    """
+    if edit.site is None or edit.other_site is None or edit.other_site.file != edit.site.file:
+        return False
+    last = source.statements_at(edit.other_site.line)
+    if not last:
+        return False
+    siblings = source.siblings(last)
+    behind = siblings[siblings.index(last[-1]) + 1 :]
+    while behind and not _has_backward(behind[-1]):
+        behind.pop()
+    lines = [one.line for one in (edit.site, *edit.also) if one.file == edit.site.file]
+    models = {source.segment(call.func) for line in lines if (call := source.model_call(line))}
+    calls = (one for node in behind for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(source.segment(call.func) in models for call in calls)
+
+
+def _has_backward(node: ast.stmt) -> bool:
+    return any(isinstance(one, ast.Attribute) and one.attr == "backward" for one in ast.walk(node))
 
 
 def _shares_line(source: Source, node: ast.stmt, siblings: Sequence[ast.stmt]) -> bool:
@@ -237,8 +271,7 @@ def _is_first_on_line(source: Source, node: ast.stmt) -> bool:
 
 
 def _is_first_backward(source: Source, node: ast.stmt) -> bool:
-    called = (one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute))
-    return _is_first_on_line(source, node) and "backward" in called
+    return _is_first_on_line(source, node) and _has_backward(node)
 
 
 def _indented(source: Source, wrapped: Sequence[ast.stmt], heads: Sequence[str]) -> list[Change]:

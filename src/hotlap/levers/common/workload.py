@@ -49,13 +49,15 @@ class Workload:
     """Settings of torch as the script leaves them when training begins: see `process.py`."""
     loaders: tuple[Seen, ...] = ()
     """Facts: num_workers, pin_memory, persistent_workers, prefetch_factor, batch_size, shuffle,
-    dataset, is_iterable, start_method, has_torchvision."""
+    dataset, is_iterable, start_method, has_torchvision, made_by (a package, empty for the user)."""
     optimizers: tuple[Seen, ...] = ()
-    """Facts: kind, fused, foreach, differentiable, has_tensor_options."""
+    """Facts: kind, fused, foreach, differentiable, has_tensor_options, lr, has_group_rates,
+    made_by."""
     models: tuple[Seen, ...] = ()
     """Roots of training calls. Facts: kind, n_parameters, dtypes, kinds (modules by class name),
     linears (sizes of linear layers), inputs (shape, dtype, device of each), is_compiled, is_ddp,
-    is_channels_last, in_autocast, and those of `blocks.py`."""
+    is_channels_last, in_autocast, is_part (of another one), forward_is_torchs,
+    is_compiled_in_name, trainer (of a framework), and those of `blocks.py`."""
     own_batches: tuple[Seen, ...] = ()
     """Where the script makes tensors of as many rows as a batch. Facts: rows, function."""
     results: tuple[Seen, ...] = ()
@@ -80,6 +82,15 @@ class Workload:
         A part of it may have been seen first, called for a shape while the model was made.
         """
         return max(self.models, key=lambda one: one.facts.get("n_parameters", 0), default=None)
+
+    @property
+    def whole_models(self) -> tuple[Seen, ...]:
+        """Those that are no part of another: a GAN has two, an encoder may have its decoder."""
+        return tuple(one for one in self.models if not one.facts.get("is_part"))
+
+    def is_alone_on_its_line(self, model: Seen) -> bool:
+        """Whether the line that calls this model calls no other."""
+        return [one.site for one in self.whole_models].count(model.site) == 1
 
     @property
     def model_site(self) -> Site | None:
@@ -158,7 +169,7 @@ def workload_from(
     """The Workload that a baseline's events describe."""
     by_kind: dict[str, list[Seen]] = {}
     facts: dict[str, Any] = {}
-    for event in events.seen:
+    for event in _with_parts_told(events.seen):
         if event["seen"] == "process":
             facts = event["facts"]
             continue
@@ -188,6 +199,23 @@ def workload_from(
         uses_scaler="scaler" in by_kind,
         phases_s=phases_s,
     )
+
+
+def _with_parts_told(seen: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Models with the fact that they are parts of others, in the place of numbers.
+
+    Without these, a model that is made anew for each fold is the same one again.
+    """
+    events = list(seen)
+    models = [event["facts"] for event in events if event["seen"] == "model"]
+    parts = {number for facts in models for number in facts.get("holds", ())}
+    for event in events:
+        facts = dict(event["facts"])
+        if event["seen"] == "model":
+            facts.pop("holds", None)
+            held_by, number = facts.pop("held_by", []), facts.pop("number", None)
+            facts["is_part"] = bool(held_by) or number in parts
+        yield {**event, "facts": facts}
 
 
 def version_of(torch: str) -> tuple[int, ...]:
