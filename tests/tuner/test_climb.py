@@ -373,7 +373,7 @@ def test_time_is_left_to_prove_what_was_kept(promise: float, tries_c: bool) -> N
     assert world.clock_s <= 250.0
 
 
-@pytest.mark.parametrize("state", ["oom", "crashed", "hung", "cut short", "diverged"])
+@pytest.mark.parametrize("state", ["oom", "crashed", "hung", "too short", "cut short", "diverged"])
 def test_a_trial_that_ends_badly_is_a_state_and_the_climb_goes_on(state: str) -> None:
     world = World({"a": 2.0, "b": 1.5}, states={frozenset({"a"}): state})  # type: ignore[dict-item]
     one = climb(world, [A, B])

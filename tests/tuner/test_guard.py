@@ -305,6 +305,62 @@ def test_samples_that_are_counted_on_one_side_only_are_not_the_same() -> None:
     assert judge(Reference([unknown, unknown]), unknown, NOTHING).same
 
 
+def seen(*inputs: list[float]) -> list[dict[str, Any]]:
+    """Updates with these inputs."""
+    return [{**one, "inputs": each} for one, each in zip(UPDATES, inputs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("flips_at", "problem"), [(8, ""), (5, ""), (3, "the model's input in step 4 is another one")]
+)
+def test_an_agent_sees_other_things_soon_after_its_first_other_action(
+    flips_at: int, problem: str
+) -> None:
+    """Noise flips an action before update 9; what a lever flips long before it, is no rounding."""
+
+    def run(flips_at: int) -> list[dict[str, Any]]:
+        return seen(*([float(i), 9.0 + (i >= flips_at)] for i in range(12)))
+
+    near = [x * (1 + 1e-7 * (-1) ** i) for i, x in enumerate(LOSSES)]
+    plain = trial(LOSSES, run(12))
+    reference = Reference([plain, plain], trial(near, run(8)))
+    verdict = judge(reference, trial(near, run(flips_at)), ROUNDING)
+    assert verdict.same == (not problem)
+    assert problem in verdict.text
+
+
+def test_pictures_that_a_model_makes_are_no_reason_to_leave_out_the_data() -> None:
+    near = [x * (1 + 1e-7 * (-1) ** i) for i, x in enumerate(LOSSES)]
+    plain = trial(LOSSES, seen(*([float(i), 9.0] for i in range(12))))
+    noisy = trial(near, seen(*([float(i), 9.0 + (i > 0)] for i in range(12))))
+    reference = Reference([plain, plain], noisy)
+    made = trial(near, seen(*([float(i), 9.0 - (i > 0)] for i in range(12))))
+    assert judge(reference, made, ROUNDING).same
+    stale = trial(near, seen(*([float(min(i, 10)), 9.0 - (i > 0)] for i in range(12))))
+    assert "input in step 12 is another one" in judge(reference, stale, ROUNDING).text
+
+
+@pytest.mark.parametrize(
+    ("others", "problem"),
+    [
+        ([True, False], ""),
+        ([False, True], ""),
+        ([False, False], "1 of 2 parameters do not move"),
+    ],
+)
+def test_a_parameter_that_stands_still_now_and_then_may_at_other_times(
+    others: list[bool], problem: str
+) -> None:
+    def run(moves: list[bool]) -> list[dict[str, Any]]:
+        return [{**one, "moved": [True, moves[i % 2]]} for i, one in enumerate(UPDATES)]
+
+    near = [x * (1 + 1e-7 * (-1) ** i) for i, x in enumerate(LOSSES)]
+    plain = trial(LOSSES, run([True, False]))
+    verdict = judge(Reference([plain, plain]), trial(near, run(others)), ROUNDING)
+    assert verdict.same == (not problem)
+    assert problem in verdict.text
+
+
 def test_a_baseline_that_drifts_late_does_not_excuse_what_is_wrong_from_the_start() -> None:
     drifting = trial([x * (1 + 1e-7 * 1.3**i) for i, x in enumerate(LOSSES)], UPDATES)
     first = trial(LOSSES, UPDATES)

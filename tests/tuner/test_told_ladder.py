@@ -101,6 +101,13 @@ def test_what_the_budget_cut_short_is_told_with_what_it_had_no_time_for() -> Non
     assert heading not in render_ladder(a_ladder(rungs=(cut, rung(True))), "hotlap.toml")
 
 
+def test_a_value_with_a_hyphen_stays_on_one_line() -> None:
+    values = [f"{letter * n}-autotune" for letter in "ab" for n in range(1, 40)]
+    rungs = [without_figures("compile", value, "not tried", "no time") for value in values]
+    text = render_ladder(a_ladder(rungs=tuple(rungs)), "hotlap.toml")
+    assert [value for value in values if f"compile={value}" not in text] == []
+
+
 def test_a_rung_without_figures_lines_up_with_the_others() -> None:
     cut = without_figures("bf16", "autocast", "cut short", "it had not ended after 40 s")
     measured = rung(False, reason="inside the noise")

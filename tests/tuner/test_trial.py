@@ -128,7 +128,7 @@ def test_a_script_with_few_steps_is_said_to_have_too_few(tmp_path: Path, n_steps
     script = SCRIPT.replace("400", str(4 * n_steps)).replace("ENDING", "pass")
     one = short_trial(tmp_path, script)
     told = f"it ends after {n_steps} steps, too few to be measured (at least 13 are needed)"
-    assert (one.state, one.reason) == ("crashed", told)
+    assert (one.state, one.reason) == ("too short", told)
     assert why_not_tuned(one) == f"the command itself cannot be tuned: {told}"
 
 
@@ -182,4 +182,4 @@ def test_a_script_that_asks_is_told_that_nobody_answers(tmp_path: Path) -> None:
 
 def test_a_script_without_a_training_step_is_said_to_have_none(tmp_path: Path) -> None:
     one = short_trial(tmp_path, "import torch")
-    assert (one.state, one.reason) == ("crashed", "it ended without a training step")
+    assert (one.state, one.reason) == ("too short", "it ended without a training step")

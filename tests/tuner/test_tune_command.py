@@ -328,7 +328,23 @@ def test_trials_of_a_script_that_was_changed_are_not_taken_up(
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "installed.py").write_text("1")  # no part of the project
     assert tuning_of(tmp_path)._state_folder == before
+    (tmp_path / "x.toml").write_text("[levers]\n")  # hotlap's own
+    assert tuning_of(tmp_path)._state_folder == before
     (tmp_path / "model.py").write_text("WIDTH = 16")
+    changed = tuning_of(tmp_path)._state_folder
+    assert changed != before
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "base.yaml").write_text("width: 16")
+    assert tuning_of(tmp_path)._state_folder != changed
+
+
+def test_trials_of_another_torch_are_not_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    before = tuning_of(tmp_path)._state_folder
+    monkeypatch.setattr("hotlap.tuner.tune.metadata.version", lambda name: "0.4.1")
     assert tuning_of(tmp_path)._state_folder != before
 
 

@@ -42,6 +42,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         command=arguments.command,
         runs_dir=arguments.runs_dir,
         output=arguments.output,
+        result_file=arguments.json,
         budget_s=60 * arguments.budget,
         objective=arguments.objective,
         memory_limit_bytes=arguments.memory_limit and arguments.memory_limit * 2**30,

@@ -17,8 +17,9 @@ from hotlap.records.codec import from_json, read_json, write_json
 
 LADDER_SCHEMA = 1
 
-State = Literal["ok", "oom", "crashed", "hung", "cut short", "diverged"]
-"""Of a trial: how it ended; cut short is what the budget had no more time for."""
+State = Literal["ok", "oom", "crashed", "hung", "cut short", "too short", "diverged"]
+"""Of a trial: how it ended; cut short is what the budget had no more time for, too short what ended
+well after fewer steps than can be measured."""
 
 RungState = Literal[
     "ok",
@@ -26,6 +27,7 @@ RungState = Literal[
     "crashed",
     "hung",
     "cut short",
+    "too short",
     "diverged",
     "different",
     "no effect",

@@ -142,9 +142,8 @@ def render_ladder(ladder: Ladder, output: str) -> str:
     untried = _without_time(ladder.rungs)
     if untried:
         lines += ["", "  not tried to the end, the budget is too short for them:"]
-        lines += textwrap.wrap(
-            ", ".join(untried), 96, initial_indent="    ", subsequent_indent="    "
-        )
+        wrapped = textwrap.wrap(", ".join(untried), 92, break_on_hyphens=False)
+        lines += [f"    {line}" for line in wrapped]
     others = [rung for rung in ladder.rungs if rung.state == "not applicable"]
     if others:
         lines += ["", "  not for this training:"]

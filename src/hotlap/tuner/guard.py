@@ -27,7 +27,7 @@ from itertools import pairwise
 from statistics import fmean, median, stdev
 
 from hotlap.levers.common.lever import Lever
-from hotlap.records.ladder import Fingerprint, Trial
+from hotlap.records.ladder import Fingerprint, State, Trial
 from hotlap.wording import n_of
 
 MIN_STEPS = 30
@@ -40,6 +40,8 @@ DRIVEN_APART = 2e-2
 """Once rounding alone drives losses this far apart, single ones tell nothing; curves still do."""
 MAX_GRADIENT_BOUND = 6e-3
 """Rounding of single numbers averages out over a tensor: its norm moves far less than they do."""
+N_UNTIL_MODELS_SHOW = 3
+"""Updates after which noise has changed whatever one model makes for another."""
 SMALL_GRADIENT = 1e-3
 """A tensor whose gradient is so much smaller than the largest one is left out: it may be noise."""
 LAST_BATCHES = 0.25
@@ -48,6 +50,11 @@ N_ERRORS = 4.0
 """How many standard errors apart two curves may lie."""
 CORRELATED_STEPS = 5
 """Deviations of neighbouring steps are alike: so many of them tell as much as one."""
+SAME_START = 1e-4
+"""How far first losses of one command may lie apart, relative, where it starts from the same files.
+"""
+UNTIMELY: tuple[State, ...] = ("hung", "cut short")
+"""Ends of a trial that say nothing of its training."""
 RISE = 0.1
 """Of the loss, above which another maths does not train."""
 LEAST_FALL = 0.5
@@ -144,6 +151,16 @@ def judge(reference: Reference, trial: Trial, claim: Claim) -> Verdict:
     if claim.draws_anew:
         return _judge_curves(pairs, claim.bound, [], known)
     return _judge_steps(reference, pairs, claim, known)
+
+
+def starts_alike(first: Trial, again: Trial) -> bool:
+    """Whether a repetition of a command began as the first run did: it may have left files."""
+    if again.state in UNTIMELY:
+        return True
+    if again.state != "ok" or _other_steps(first, again):
+        return False
+    first_losses = _pairs(first.losses, again.losses)[:1]
+    return all(abs(one) <= SAME_START for one in _deviations(first_losses))
 
 
 def _other_steps(first: Trial, trial: Trial) -> str:
@@ -305,7 +322,8 @@ def _compare_inputs(
     before: Sequence[Fingerprint], after: Sequence[Fingerprint], noisy: Sequence[Fingerprint]
 ) -> str:
     """Whether the model saw the same batches."""
-    for i, (a, b) in enumerate(zip(before, after, strict=False)):
+    until = _n_of_data(before, noisy)
+    for i, (a, b) in enumerate(zip(before[:until], after, strict=False)):
         if len(a.inputs) != len(b.inputs):
             return f"{len(b.inputs)} inputs in step {i + 1} instead of {len(a.inputs)}"
         # What noise on the gradients changes is made by a model, as a GAN's pictures, and no data.
@@ -314,6 +332,24 @@ def _compare_inputs(
             if _is_close(x, z) and not _is_close(x, y):
                 return f"the model's input in step {i + 1} is another one"
     return ""
+
+
+def _n_of_data(before: Sequence[Fingerprint], noisy: Sequence[Fingerprint]) -> int:
+    """How many of the first updates have inputs that no choice of the model has led to.
+
+    An agent's actions choose what it sees next. Rounding flips one of them sooner or later: by
+    noise in some update, by a lever a few before or after it. A GAN's pictures are others from the
+    first updates on, always at the same places.
+    """
+    known: set[int] = set()
+    for i, (a, z) in enumerate(zip(before, noisy, strict=False)):
+        both = enumerate(zip(a.inputs, z.inputs, strict=False))
+        changed = {place for place, (x, y) in both if not _is_close(x, y)}
+        is_new = i >= N_UNTIL_MODELS_SHOW and not changed <= known
+        if is_new or len(a.inputs) != len(z.inputs):
+            return i // 2
+        known |= changed
+    return len(before)
 
 
 def _is_close(a: float, b: float) -> bool:
@@ -337,12 +373,21 @@ def _compare_gradients(before: Sequence[float], after: Sequence[float], allowed:
 
 
 def _compare_movement(before: Sequence[Fingerprint], after: Sequence[Fingerprint]) -> str:
-    """Whether a parameter stands still in an update that moved it in the baseline."""
+    """Whether a parameter stands still in an update, or for ever, and in the baseline did not.
+
+    One that every update moves has to move in each: others, as of an expert without a sample or of
+    a weight in half precision, stand still by chance.
+    """
+    by_size: dict[int, list[tuple[bool, ...]]] = {}  # which tells one optimizer from another
+    for one in before:
+        by_size.setdefault(len(one.moved), []).append(one.moved)
+    steady = {n: [all(moves) for moves in zip(*moved, strict=True)] for n, moved in by_size.items()}
     for i, (was, now) in enumerate(zip(before, after, strict=False), 1):
-        n = sum(a and not b for a, b in zip(was.moved, now.moved, strict=False))
+        both = zip(steady[len(was.moved)], now.moved, strict=False)
+        n = sum(always and not moves for always, moves in both)
         if n:
             return f"{n} of {len(was.moved)} parameters stand still in update {i}"
-    return ""
+    return _never_moving(before, after)
 
 
 def _compare_standstill(before: Sequence[Fingerprint], after: Sequence[Fingerprint]) -> str:
@@ -350,6 +395,10 @@ def _compare_standstill(before: Sequence[Fingerprint], after: Sequence[Fingerpri
     for i, (was, now) in enumerate(zip(before, after, strict=False), 1):
         if any(was.moved) and now.moved and not any(now.moved):
             return f"no parameter moves in update {i}"
+    return _never_moving(before, after)
+
+
+def _never_moving(before: Sequence[Fingerprint], after: Sequence[Fingerprint]) -> str:
     ever = [[any(moves) for moves in zip(*_moves(side), strict=False)] for side in (before, after)]
     n = sum(a and not b for a, b in zip(*ever, strict=False))
     return f"{n} of {len(ever[0])} parameters do not move" if n else ""

@@ -28,6 +28,7 @@ def prove(tuning: Tuning, levers: Mapping[str, str], n_steps: int, n_seeds: int)
     """Train both to N steps on every seed."""
     seeds = tuple(range(n_seeds))
     finals: dict[bool, list[float]] = {False: [], True: []}
+    tuning.always_put_back()  # a checkpoint of one training is not where the next one starts
     try:
         with tuning.scratch() as folder:
             bench = tuning.bench(folder, None)

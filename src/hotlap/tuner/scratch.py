@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 
 from hotlap.errors import UsageError
+from hotlap.tuner.contents import Contents
 
 MAX_COPIED_BYTES = 16 << 20
 """A larger file is linked, unless its name says that a training writes it."""
@@ -49,6 +50,8 @@ class Scratch:
         self._linked: dict[Path, tuple[int, int]] = {}
         self._copies: dict[Path, Path] = {}
         """The copy of each folder that was copied as a whole: the origin, and those behind links"""
+        self._sources: dict[Path, Path] = {}
+        """What each file of the copy is a copy of."""
         self._n_files, self._n_bytes = 0, 0
         self._n_followed_files, self._n_followed_bytes = 0, 0
 
@@ -64,6 +67,7 @@ class Scratch:
             (self._root / OWNER).write_text(_identity(str(os.getpid())))
             _remove_abandoned(self._root.parent)
             self._copy(self.origin, self.folder)
+            self._contents = Contents(self.folder, self._sources, SKIPPED)
         except OSError as error:
             self.__exit__()
             raise UsageError(
@@ -156,6 +160,7 @@ class Scratch:
         if is_copied:
             try:
                 shutil.copy2(here, there)
+                self._sources[there] = here
                 return
             except PermissionError:
                 pass  # what cannot be read cannot be harmed either
@@ -188,6 +193,14 @@ class Scratch:
             if (status.st_mtime_ns, status.st_size) != before:
                 found.append(path)
         return found
+
+    def written(self) -> list[Path]:
+        """What trials have written into the copy, as seen from there."""
+        return [path.relative_to(self.folder) for path in self._contents.written()]
+
+    def put_back(self) -> None:
+        """Have the copy hold what it held at first."""
+        self._contents.put_back()
 
     def words(self, command: tuple[str, ...]) -> tuple[str, ...]:
         """A command's words: paths into the folder lead into the copy, others where they led."""

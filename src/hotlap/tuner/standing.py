@@ -20,7 +20,7 @@ from hotlap.tuner.noise import Interval, ratio
 from hotlap.tuner.objective import TIME, Objective
 from hotlap.tuner.rungs import untried
 
-FAILURES = ("oom", "crashed", "hung", "diverged")
+FAILURES = ("oom", "crashed", "hung", "too short", "diverged")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hotlap.errors import UsageError
 from hotlap.levers.common.lever import Lever
-from hotlap.levers.common.workload import Workload
 from hotlap.records.ladder import RungState, Trial
 from hotlap.tuner.bench import Bench, memory_of, rate
 from hotlap.tuner.trial import why_not_tuned
@@ -49,13 +48,14 @@ def sweep_batch(tuning: Tuning) -> Iterator[SweepPoint]:
                 raise UsageError(why_not_tuned(first))
             tuning.learn(first)
             yield point_of(1, first)
-            yield from _larger(bench, lever, tuning.workload)
+            yield from _larger(bench, lever, tuning)
         finally:
             tuning.forget_runs()
 
 
-def _larger(bench: Bench, lever: Lever, workload: Workload) -> Iterator[SweepPoint]:
+def _larger(bench: Bench, lever: Lever, tuning: Tuning) -> Iterator[SweepPoint]:
     """All batches but the script's own."""
+    workload = tuning.workload
     decision = lever.applies(workload)
     if not decision.yes:
         yield without_figures(2, "not applicable", decision.reason)
@@ -68,7 +68,10 @@ def _larger(bench: Bench, lever: Lever, workload: Workload) -> Iterator[SweepPoi
             return
         # The first value says where batches come from.
         value = smallest.replace("x2", f"x{factor}", 1)
-        point = point_of(factor, bench.measure({LEVER: value}))
+        trial = bench.measure({LEVER: value})
+        if trial.state in ("crashed", "too short") and tuning.start_over():
+            trial = bench.measure({LEVER: value})  # what the one before wrote was in its way
+        point = point_of(factor, trial)
         yield point
         if point.state != "ok":
             return

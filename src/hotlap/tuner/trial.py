@@ -283,19 +283,20 @@ def _state(run: Run | None, is_hung: bool, request: TrialRequest) -> tuple[State
         return "oom", "it ran out of memory"
     if run.status in ("ok", "cut"):
         if not n_steps:
-            return "crashed", "it ended without a training step"
+            return "too short", "it ended without a training step"
         if run.step_s is None or (run.status == "ok" and run.steps.measured < LEAST_MEASURED):
             needed = request.n_warmup + LEAST_MEASURED
             few = f"too few to be measured (at least {needed} are needed)"
-            return "crashed", f"it ends after {n_of(n_steps, 'step')}, {few}"
+            return "too short", f"it ends after {n_of(n_steps, 'step')}, {few}"
         return "ok", ""
     after = f"after {n_of(n_steps, 'step')}" if n_steps else "before its first step"
     return "crashed", f"it ended with {_ending(run.exit_code)} {after}"
 
 
-def why_not_tuned(trial: Trial) -> str:
+def why_not_tuned(trial: Trial, *, ran_before: bool = False) -> str:
     """What is told of the command as it is, where it did not end well."""
     how = "cannot be tuned" if trial.n_steps else "does not run"
+    how = "ran once, but not a second time" if ran_before else how
     what = "the budget is too short" if trial.state == "cut short" else f"the command itself {how}"
     missed = f"; {MISSING}" if is_missed(trial.last_lines) else ""
     lines = "".join(f"\n  {line}" for line in trial.last_lines)

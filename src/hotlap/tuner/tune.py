@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
+from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from hotlap.levers import check_names, find_levers
 from hotlap.levers.common.edits import Edit, can_apply, describe, unified_diff
 from hotlap.levers.common.lever import Lever
 from hotlap.levers.common.loaders import given_workers
+from hotlap.levers.common.trainers import edits_of
 from hotlap.levers.common.workload import (
     Events,
     Seen,
@@ -49,6 +51,7 @@ BATCHES_AHEAD = 2
 """That a DataLoader's worker loads ahead, unless it is told otherwise."""
 MOST_SOURCES, MOST_FOLDERS, LARGEST_SOURCE_BYTES = 2000, 2000, 4 << 20
 """Of files that are looked at to see whether they are those of an interrupted climb."""
+SOURCE_SUFFIXES = (".py", ".yaml", ".yml", ".toml", ".json", ".ini", ".cfg")
 SHARE_OF_TRIAL = 60
 """A trial's measured part is at most this part of the budget."""
 
@@ -60,6 +63,8 @@ class TuneRequest:
     command: tuple[str, ...]
     runs_dir: Path
     output: Path
+    result_file: Path | None = None
+    """Where the ladder goes as JSON."""
     budget_s: float = 900.0
     objective: str = "time"
     memory_limit_bytes: float | None = None
@@ -101,6 +106,8 @@ class Tuning:
     workload: Workload = field(default_factory=host_workload)
     _scratch: Scratch | None = None
     _told: set[str] = field(default_factory=set)
+    _puts_back: bool = False
+    """Whether the copy is put back before each trial: a download or a cache would be lost."""
     _first_baseline: Rate | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +129,7 @@ class Tuning:
                 objective=self._objective,
                 on_rung=self.watcher.rung,
                 on_kept=self._write_settings,
+                start_over=self.start_over,
             )
             status = "complete"
             try:
@@ -202,6 +210,29 @@ class Tuning:
             for path in copy.changed():
                 self.watcher.note(f"a trial has written to {path}, which is linked and not copied")
 
+    def start_over(self) -> bool:
+        """Have all further trials start from the files that the first one found.
+
+        Not done before it is needed: what the first one downloads is there for the others.
+        """
+        mark = self._state_folder / "puts-back"  # for a climb that goes on after an interruption
+        written = self._scratch.written() if self._scratch is not None else []
+        if self._puts_back or not (written or mark.exists()):
+            return False
+        self._puts_back = True
+        if mark.parent.is_dir():
+            mark.touch()
+        files = f" (as {written[-1]})" if written else ""
+        self.watcher.note(
+            f"a second run of the command goes by what the first one wrote{files}: the copy that "
+            "trials run in is put back before each of them"
+        )
+        return True
+
+    def always_put_back(self) -> None:
+        """Have each trial start from the files of the user, whatever that costs."""
+        self._puts_back = True
+
     def bench(self, folder: Path, log: Path | None) -> Bench:
         """The bench that trials of this command run on."""
         command = self.request.command
@@ -211,6 +242,8 @@ class Tuning:
         plan = TrialPlan(command, folder, runs.resolve(), self.levers, self.request.lever_files)
 
         def make(levers: Settings, seed: int, n_steps: int, n_warmup: int, limit_s: float) -> Trial:
+            if self._puts_back and self._scratch is not None:
+                self._scratch.put_back()
             request = TrialRequest(levers, n_steps, n_warmup, limit_s, seed)
             return run_trial(plan, request, self.workload)
 
@@ -275,14 +308,24 @@ class Tuning:
         words += [self.request.objective, str(self.request.memory_limit_bytes)]
         words += [*self.request.allowed, str(self.request.steps)]
         words += [*self.request.only, "-", *self.request.skipped, *self._machine_words()]
-        words += [input_identity(), *_sources(self.request.command)]
+        words += [input_identity(), *_sources(self.request.command, self._written)]
         name = hashlib.sha256(os.fsencode("\0".join(words))).hexdigest()[:12]
         return self.request.runs_dir / f"tune-{name}"
 
     def _machine_words(self) -> list[str]:
         """What trials on file are of, besides the command: another machine makes others."""
         devices = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-        return [platform.node(), sys.executable, str(self.workload.n_cpus), devices]
+        words = [platform.node(), sys.executable, str(self.workload.n_cpus), devices]
+        with contextlib.suppress(metadata.PackageNotFoundError):  # the command may have its own
+            words.append(metadata.version("torch"))
+        return words
+
+    @property
+    def _written(self) -> list[Path]:
+        """What hotlap itself writes."""
+        request = self.request
+        ours = (request.output, request.runs_dir, request.result_file)
+        return [path.resolve() for path in ours if path is not None]
 
     @property
     def _passing_folder(self) -> Path:
@@ -354,7 +397,7 @@ class Tuning:
         # Some arguments are for loaders with workers alone: those that this lever gives count too.
         with_workers = given_workers(workload, int(levers.get("workers", 0)))
         return [
-            by_name[name].edit(value, workload if name == "workers" else with_workers)
+            edits_of(by_name[name], value, workload if name == "workers" else with_workers)
             for name, value in levers.items()
         ]
 
@@ -380,26 +423,31 @@ def _identity(file: Path) -> str:
     return ""
 
 
-def _sources(command: Sequence[str]) -> list[str]:
-    """What the command's files and the Python files beside them hold: trials are of these alone."""
+def _sources(command: Sequence[str], written: Sequence[Path]) -> list[str]:
+    """What the command's files, and sources and configurations beside them, hold.
+
+    Trials are of these alone. Files and folders that hotlap writes are none of them.
+    """
     named = [path for path in map(Path, command) if path.suffix]
+    found = _source_files(Path.cwd().resolve())
+    beside = (path for path in found if not any(path.is_relative_to(one) for one in written))
     digests = []
-    for path in (*named, *islice(_python_files(Path.cwd()), MOST_SOURCES)):
+    for path in (*named, *islice(beside, MOST_SOURCES)):
         with contextlib.suppress(OSError):
             if path.is_file() and path.stat().st_size <= LARGEST_SOURCE_BYTES:
                 digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
     return digests
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
-    """Those of the project, in a fixed order; of folders that hold data, the first ones."""
+def _source_files(folder: Path) -> Iterator[Path]:
+    """Sources and configurations, in a fixed order; of folders that hold data, the first ones."""
     for i, (where, folders, files) in enumerate(os.walk(folder)):
         if i == MOST_FOLDERS:
             return
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and name not in SKIPPED | LINKED
         )
-        yield from (Path(where, name) for name in sorted(files) if name.endswith(".py"))
+        yield from (Path(where, name) for name in sorted(files) if name.endswith(SOURCE_SUFFIXES))
 
 
 def _is_whole(edits: Sequence[Edit]) -> bool:
